@@ -1,0 +1,5 @@
+"""``python -m jobqueue`` is the command ``jobqueue``."""
+
+from jobqueue.cli import main
+
+main()

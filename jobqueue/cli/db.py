@@ -1,0 +1,77 @@
+"""``jobqueue db``: the schema in the database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from alembic.util import CommandError
+from sqlalchemy import Connection, inspect
+
+from jobqueue import __version__, migrations
+from jobqueue.cli.database import Configuration, place
+from jobqueue.cli.errors import REFUSED
+from jobqueue.cli.output import print_json
+from jobqueue.cli.parameters import json_option
+from jobqueue.errors import SchemaOutOfDate
+
+
+@click.group("db", no_args_is_help=True)
+def db_group() -> None:
+    """The tables of jobqueue in the database."""
+
+
+@db_group.command("upgrade")
+@click.option("--sql", is_flag=True, help="Print the SQL for a database without jobqueue, and touch none.")
+@click.pass_obj
+def upgrade_command(configuration: Configuration, sql: bool) -> None:
+    """Create the tables, or bring them to this version.
+
+    For a database whose application has Alembic revisions of its own, chain jobqueue's into them instead.
+    """
+    if sql:
+        click.echo(migrations.upgrade_sql(), nl=False)
+        return
+    url = configuration.url()
+    with configuration.engine() as engine, engine.connect() as connection:
+        _refuse_if_managed_elsewhere(connection)
+        before = migrations.current(connection)
+    try:
+        migrations.upgrade(url)
+    except CommandError as error:
+        raise SchemaOutOfDate(
+            f"{place(url)} is at the revision {before}, which jobqueue {__version__} cannot upgrade from ({error}); "
+            "install the version of jobqueue that migrated it"
+        ) from error
+    came_from = "nothing" if before is None else before
+    done = "is up to date, at" if before == migrations.HEAD else f"was upgraded from {came_from} to"
+    click.echo(f"{place(url)} {done} {migrations.HEAD}")
+
+
+@db_group.command("check")
+@json_option
+@click.pass_obj
+def check_command(configuration: Configuration, as_json: bool) -> None:
+    """Tell whether the tables fit this version. Exit code 1 if not."""
+    with configuration.engine() as engine, engine.connect() as connection:
+        problems = migrations.check(connection)
+    if as_json:
+        print_json([asdict(problem) for problem in problems])
+    elif not problems:
+        click.echo(f"{place(configuration.url())} fits jobqueue {__version__}")
+    else:
+        for problem in problems:
+            click.echo(f"{problem.problem}: {problem.remedy}")
+    if problems:
+        raise SystemExit(REFUSED)
+
+
+def _refuse_if_managed_elsewhere(connection: Connection) -> None:
+    """The application's own Alembic environment made the tables: to create them again would fail half-way."""
+    tables = inspect(connection)
+    ours = tables.has_table(migrations.VERSION_TABLE, schema=migrations.SCHEMA)
+    if not ours and tables.has_table("job", schema=migrations.SCHEMA):
+        raise SchemaOutOfDate(
+            "the application's own Alembic environment made jobqueue's tables in this database; "
+            "run `alembic upgrade heads` there"
+        )

@@ -1,0 +1,64 @@
+"""``jobqueue worker``: work jobs off."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+from uuid import UUID
+
+import click
+
+from jobqueue.cli.database import Configuration
+from jobqueue.cli.loading import load_handlers, require_handlers
+from jobqueue.cli.parameters import HANDLERS, KINDS, flat
+
+_LEVELS: Final = ["debug", "info", "warning", "error"]
+
+
+@click.command("worker")
+@click.argument("handlers_name", metavar="MODULE:HANDLERS", type=HANDLERS)
+@click.option("--concurrency", type=click.IntRange(1, 1000), help="Attempts that run at once; default 10.")
+@click.option("--kinds", multiple=True, type=KINDS, metavar="KIND,...", help="Only these kinds. Repeatable.")
+@click.option("--tenant", "tenants", multiple=True, type=click.UUID, help="Only jobs of this tenant. Repeatable.")
+@click.option("--drain", is_flag=True, help="Stop when nothing is due, rather than wait for more.")
+@click.option("--log-level", type=click.Choice(_LEVELS, case_sensitive=False), help="On stderr; default info.")
+@click.pass_obj
+def worker_command(
+    configuration: Configuration,
+    handlers_name: tuple[str, str],
+    concurrency: int | None,
+    kinds: tuple[list[str], ...],
+    tenants: tuple[UUID, ...],
+    drain: bool,
+    log_level: str | None,
+) -> None:
+    """Run a worker with the handlers of the registry MODULE:HANDLERS, such as myapp.jobs:handlers.
+
+    It works until SIGTERM or SIGINT: then it takes no more jobs and waits for those that run, for a while. A
+    second signal ends it at once.
+    """
+    configuration.url()
+    settings = configuration.settings(concurrency=concurrency)
+    handlers = load_handlers(handlers_name)
+    wanted = flat(kinds)
+    require_handlers(handlers, wanted, handlers_name)
+    configure_logging(log_level)
+
+    from jobqueue.worker import Worker
+
+    Worker(handlers, settings, kinds=wanted or None, tenants=list(tenants) or None, drain=drain).run()
+
+
+def configure_logging(level: str | None) -> None:
+    """Log to stderr, unless the application's module has configured logging itself; a given level counts anyhow."""
+    if not logging.getLogger().handlers:
+        stream = logging.StreamHandler()
+        formatter = logging.Formatter(
+            "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+        )
+        formatter.converter = time.gmtime
+        stream.setFormatter(formatter)
+        logging.basicConfig(handlers=[stream], level=(level or "info").upper())
+    if level is not None:
+        logging.getLogger("jobqueue").setLevel(level.upper())

@@ -1,0 +1,1 @@
+"""What keeps the queue healthy beside the work itself."""

@@ -1,0 +1,22 @@
+"""Add the kinds index_sync and gin_backfill."""
+
+# mypy: disable-error-code="attr-defined"
+# (Alembic gives `op` its members at run time)
+
+import jobqueue.migrations.kinds  # noqa: F401  (registers op.add_job_kind)
+from alembic import op
+
+revision = "jobqueue_0002"
+down_revision = "jobqueue_0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_job_kind("index_sync")
+    op.add_job_kind("gin_backfill")
+
+
+def downgrade() -> None:
+    op.drop_job_kind("gin_backfill")
+    op.drop_job_kind("index_sync")

@@ -1,0 +1,245 @@
+"""What an attempt does to its own job: end, renew, release. Each is one UPDATE guarded by the attempt's whole token.
+
+What it returns is what it changed. What is missing had lost its claim: the attempt that holds it decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    DateTime,
+    Interval,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningUpdate
+from sqlalchemy.sql.selectable import TableValuedAlias
+
+from jobqueue.models import AuditEntry
+from jobqueue.models.base import job_status_type
+from jobqueue.models.job import JOB
+from jobqueue.repository.tokens import Ended, Outcome, Renewal, Token
+from jobqueue.states import JobStatus, Transition
+
+_NOW: Final = func.clock_timestamp()
+
+
+def finish(session: Session, outcomes: Sequence[Outcome]) -> list[Ended]:
+    """Most outcomes are done: they take the narrow statement, the others the wide one."""
+    done = [outcome for outcome in outcomes if outcome.verb is Transition.DONE]
+    other = [outcome for outcome in outcomes if outcome.verb is not Transition.DONE]
+    rows: list[Any] = []
+    for worker, group in _by_worker(done).items():
+        rows += session.execute(_FINISH_DONE, _tokens(worker, group))
+    for worker, group in _by_worker(other).items():
+        rows += session.execute(_FINISH, _tokens(worker, group) | _ends(group))
+    _audit_ends(session, {outcome.token.id: outcome for outcome in outcomes}, rows)
+    return [Ended(row.id, row.status) for row in rows]
+
+
+def renew(session: Session, tokens: Collection[Token]) -> Renewal:
+    renewed: set[UUID] = set()
+    held: set[UUID] = set()
+    for worker, group in _by_worker(tokens).items():
+        renewed.update(session.scalars(_RENEW, _tokens(worker, group)))
+        missing = [token for token in group if token.id not in renewed]
+        if missing:
+            held.update(session.scalars(_HELD, _tokens(worker, missing)))
+    lost = {token.id for token in tokens} - renewed - held
+    return Renewal(frozenset(renewed), frozenset(lost))
+
+
+def release(session: Session, tokens: Collection[Token]) -> list[UUID]:
+    released: list[UUID] = []
+    for worker, group in _by_worker(tokens).items():
+        released += session.scalars(_RELEASE, _tokens(worker, group))
+    return released
+
+
+def still_held(session: Session, tokens: Collection[Token]) -> set[UUID]:
+    """Which of the attempts hold their claim now."""
+    held: set[UUID] = set()
+    for worker, group in _by_worker(tokens).items():
+        held.update(session.scalars(_HELD, _tokens(worker, group)))
+    return held
+
+
+def already_ended(session: Session, tokens: Collection[Token]) -> set[UUID]:
+    """Which of the jobs rest as these attempts left them: ended, or returned to pending, by nobody else since.
+
+    After a connection was lost in the middle of a commit, this tells "it was written" from "the claim was lost".
+    """
+    ended: set[UUID] = set()
+    for worker, group in _by_worker(tokens).items():
+        ended.update(session.scalars(_ENDED, _tokens(worker, group)))
+    return ended
+
+
+def _given() -> TableValuedAlias:
+    """The attempts that a statement is about, as a table (id, started_at)."""
+    return (
+        func.unnest(bindparam("ids", type_=ARRAY(Uuid())), bindparam("starts", type_=ARRAY(DateTime(timezone=True))))
+        .table_valued("id", "started_at")
+        .render_derived(name="attempt")
+    )
+
+
+def _holds_claim(attempt: Any) -> ColumnElement[bool]:
+    return and_(
+        JOB.c.id == attempt.c.id,
+        # As text, or the planner takes the "small" index of running jobs instead of the primary key, and walks
+        # all the dead entries in it
+        cast(JOB.c.status, Text) == JobStatus.RUNNING.value,
+        JOB.c.claimed_by == bindparam("worker"),
+        JOB.c.started_at == attempt.c.started_at,
+    )
+
+
+def _finish_done() -> ReturningUpdate[Any]:
+    return (
+        update(JOB)
+        .where(_holds_claim(_given()))
+        .values(status=JobStatus.DONE, completed_at=_NOW)
+        .returning(JOB.c.id, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
+    )
+
+
+def _finish() -> ReturningUpdate[Any]:
+    attempt = (
+        func.unnest(
+            bindparam("ids", type_=ARRAY(Uuid())),
+            bindparam("starts", type_=ARRAY(DateTime(timezone=True))),
+            bindparam("verbs", type_=ARRAY(Text())),
+            bindparam("delays", type_=ARRAY(Interval())),
+            bindparam("errors", type_=ARRAY(Text())),
+        )
+        .table_valued("id", "started_at", "verb", "delay", "error")
+        .render_derived(name="attempt")
+    )
+    snoozed = attempt.c.verb == Transition.SNOOZE.value
+    # Decided here, not by the worker: max_attempts may have changed since the claim
+    retried = and_(attempt.c.verb == Transition.RETRY.value, JOB.c.attempts < JOB.c.max_attempts)
+    returns = or_(snoozed, retried)
+    return (
+        update(JOB)
+        .where(_holds_claim(attempt))
+        .values(
+            status=case(
+                (returns, _status(JobStatus.PENDING)),
+                (attempt.c.verb == Transition.FAILED.value, _status(JobStatus.FAILED)),
+                else_=_status(JobStatus.DLQ),
+            ),
+            attempts=JOB.c.attempts - case((snoozed, func.least(JOB.c.attempts, 1)), else_=0),
+            available_at=case((returns, _NOW + attempt.c.delay), else_=JOB.c.available_at),
+            completed_at=case((returns, null()), else_=_NOW),
+            last_error=func.coalesce(attempt.c.error, JOB.c.last_error),
+            claimed_by=case((returns, null()), else_=JOB.c.claimed_by),
+            claimed_at=case((returns, null()), else_=JOB.c.claimed_at),
+        )
+        .returning(JOB.c.id, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
+    )
+
+
+def _renew() -> ReturningUpdate[Any]:
+    attempt = _given()
+    # SKIP LOCKED: one locked row (its own commit in progress, a curious operator) must not hold up the others
+    mine = (
+        select(JOB.c.id)
+        .where(_holds_claim(attempt))
+        .with_for_update(skip_locked=True, of=JOB)
+        .cte("mine")
+        .prefix_with("MATERIALIZED")
+    )
+    return update(JOB).where(JOB.c.id == mine.c.id).values(claimed_at=_NOW).returning(JOB.c.id)
+
+
+def _release() -> ReturningUpdate[Any]:
+    return (
+        update(JOB)
+        .where(_holds_claim(_given()))
+        .values(
+            status=JobStatus.PENDING,
+            attempts=func.greatest(JOB.c.attempts - 1, 0),
+            claimed_by=null(),
+            claimed_at=null(),
+        )
+        .returning(JOB.c.id)
+    )
+
+
+def _status(status: JobStatus) -> ColumnElement[JobStatus]:
+    return cast(status.value, job_status_type)
+
+
+_FINISH_DONE: Final = _finish_done()
+_FINISH: Final = _finish()
+_RENEW: Final = _renew()
+_RELEASE: Final = _release()
+_attempt = _given()
+_HELD: Final = select(JOB.c.id).where(_holds_claim(_attempt))
+_ENDED: Final = select(JOB.c.id).where(
+    JOB.c.id == _attempt.c.id,
+    # Kept when a job returns to pending, so that it names the last attempt
+    JOB.c.started_at == _attempt.c.started_at,
+    cast(JOB.c.status, Text) != JobStatus.RUNNING.value,
+)
+
+
+def _by_worker(items: Collection[Any]) -> dict[str, list[Any]]:
+    """Tokens, or outcomes, by worker (nearly always one), in the order of their ids against deadlocks."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        token = item if isinstance(item, Token) else item.token
+        groups.setdefault(token.worker, []).append(item)
+    for group in groups.values():
+        group.sort(key=lambda item: (item if isinstance(item, Token) else item.token).id)
+    return groups
+
+
+def _tokens(worker: str, group: Sequence[Token | Outcome]) -> dict[str, Any]:
+    tokens = [item if isinstance(item, Token) else item.token for item in group]
+    return {
+        "worker": worker,
+        "ids": [token.id for token in tokens],
+        "starts": [token.started_at for token in tokens],
+    }
+
+
+def _ends(group: Sequence[Outcome]) -> dict[str, Any]:
+    return {
+        "verbs": [outcome.verb.value for outcome in group],
+        "delays": [outcome.delay for outcome in group],
+        "errors": [outcome.error for outcome in group],
+    }
+
+
+def _audit_ends(session: Session, outcomes: Mapping[UUID, Outcome], rows: Sequence[Any]) -> None:
+    entries = [
+        {
+            "tenant_id": row.tenant_id,
+            "action": f"job_{row.status.value}",
+            "job_id": row.id,
+            "actor": outcomes[row.id].token.worker,
+            "details": {"kind": row.job_kind, "attempts": row.attempts, "error": outcomes[row.id].error},
+        }
+        for row in rows
+        if row.status in outcomes[row.id].audit
+    ]
+    if entries:
+        session.execute(insert(AuditEntry), entries)

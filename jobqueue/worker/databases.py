@@ -1,0 +1,57 @@
+"""The connections of a worker: who uses which, and that none can starve another."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+# A server that does not answer is noticed by the kernel, not by waiting for ever
+_CONNECT: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+
+class Databases:
+    """Engines at READ COMMITTED, which the queue's statements expect whatever the server's default is.
+
+    ``queue`` serves claims, outcomes and recovery; ``heartbeat`` has a connection of its own, so that renewals
+    never wait for one; ``attempts`` and ``async_attempts`` are behind ``job.session``.
+    """
+
+    def __init__(self, url: URL, concurrency: int) -> None:
+        self._url = url
+        self.queue = self._engine("queue", pool_size=4, max_overflow=0)
+        self.heartbeat = self._engine("heartbeat", pool_size=1, max_overflow=0)
+        # Twice the slots: an attempt may use job.session and job.separate_session at once
+        self._attempts_pool = {"pool_size": concurrency, "max_overflow": concurrency, "pool_pre_ping": True}
+        self.attempts = self._engine("job", **self._attempts_pool)
+        self._async_attempts: AsyncEngine | None = None
+
+    @property
+    def async_attempts(self) -> AsyncEngine:
+        """Made at its first use, which is always in the event loop's thread."""
+        if self._async_attempts is None:
+            self._async_attempts = create_async_engine(self._url, **self._options("async job"), **self._attempts_pool)
+        return self._async_attempts
+
+    async def dispose_async(self) -> None:
+        if self._async_attempts is not None:
+            await self._async_attempts.dispose()
+
+    def dispose(self) -> None:
+        for engine in (self.queue, self.heartbeat, self.attempts):
+            engine.dispose()
+
+    def _engine(self, part: str, **pool: Any) -> Engine:
+        return create_engine(self._url, **self._options(part), **pool)
+
+    def _options(self, part: str) -> dict[str, Any]:
+        connect_args = _CONNECT | {"application_name": f"jobqueue {part}"}
+        # Parameters of a failed statement are somebody's data: they stay out of every message
+        return {"isolation_level": "READ COMMITTED", "hide_parameters": True, "connect_args": connect_args}

@@ -1,0 +1,197 @@
+"""The fetcher: claims jobs for free slots, and a few beyond when they are quick."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from jobqueue.repository import Claimed, JobRepository, Token
+from jobqueue.repository.workers import release_strays
+from jobqueue.worker.attempt import Attempt
+from jobqueue.worker.executor import Executor
+from jobqueue.worker.finisher import Finisher
+from jobqueue.worker.service import Outage, Service
+
+logger = logging.getLogger("jobqueue.worker")
+
+MAX_BACKLOG: Final = 5000
+"""No claims while so many outcomes are unwritten: the database has trouble, and more work would not help."""
+
+STALLED: Final = 1.0
+"""What was claimed beyond the slots and has not begun for so many seconds goes back, for others to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a worker claims, and under which name. ``tenants``: None for all."""
+
+    worker: str
+    kinds: tuple[str, ...]
+    tenants: tuple[UUID, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """The pauses between looks for work while there is none: the first, and the longest; they double."""
+
+    first: timedelta
+    longest: timedelta
+
+
+class Fetcher(Service):
+    """Claims whenever there is room, and looks again at doubling intervals when nothing was due.
+
+    With ``drain``, it ends by itself once nothing is due and nothing runs.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        finisher: Finisher,
+        make_attempt: Callable[[Claimed, float], Attempt],
+        scope: Scope,
+        *,
+        slots: int,
+        read_ahead: ReadAhead,
+        lease: timedelta,
+        polling: Polling,
+        drain: bool,
+    ) -> None:
+        super().__init__("fetcher")
+        self._engine = engine
+        self._executor = executor
+        self._finisher = finisher
+        self._make_attempt = make_attempt
+        self._scope = scope
+        self._slots = slots
+        self._read_ahead = read_ahead
+        self._lease = lease.total_seconds()
+        self._polling = polling
+        self._drain = drain
+        self._outage = Outage("claiming jobs")
+        self._strays = False
+
+    def stop(self) -> None:
+        super().stop()
+        self._executor.room.set()
+
+    def run(self) -> None:
+        pause = self._polling.first.total_seconds()
+        while not self.stopping:
+            idle = not self._executor.held and not self._finisher.backlog
+            wanted = self._wait_for_room()
+            if not wanted:
+                continue
+            claimed = self._claim(wanted)
+            if claimed is None:
+                continue
+            if claimed == wanted:
+                pause = self._polling.first.total_seconds()
+            elif self._drain and not claimed and idle:
+                return
+            elif self._drain:
+                self._wait_until_idle()
+            else:
+                pause = self._polling.first.total_seconds() if claimed else pause
+                self._stopping.wait(pause)
+                pause = min(2 * pause, self._polling.longest.total_seconds())
+
+    def release(self, tokens: list[Token]) -> bool:
+        """Give claims back whose attempts did not begin; whether the database took it."""
+        try:
+            with Session(self._engine) as session, session.begin():
+                JobRepository(session).release(tokens)
+        except Exception as error:
+            self._outage.failed(error)
+            return False
+        return True
+
+    def _wait_for_room(self) -> int:
+        """How many jobs to claim now; 0 after a wait in vain."""
+        ahead = self._read_ahead.jobs(self._executor.ended)
+        # Not for every slot that becomes free: claims of several jobs cost hardly more than claims of one
+        enough = max(1, ahead // 2)
+        self._executor.room_below = self._slots + ahead - enough + 1
+        self._executor.room.clear()
+        room = self._slots + ahead - len(self._executor.held)
+        if room >= enough and self._finisher.backlog < MAX_BACKLOG:
+            return room
+        if not self._executor.room.wait(STALLED):
+            self._give_back_stalled()
+        return 0
+
+    def _wait_until_idle(self) -> None:
+        while not self.stopping and (self._executor.held or self._finisher.backlog):
+            self._executor.room_below = 1
+            self._executor.room.clear()
+            if self._executor.held:
+                self._executor.room.wait(STALLED)
+            else:
+                self._stopping.wait(0.005)
+
+    def _claim(self, limit: int) -> int | None:
+        """Claim and hand over to the slots: how many; None after a failure."""
+        lease_until = time.monotonic() + self._lease
+        try:
+            with Session(self._engine) as session, session.begin():
+                if self._strays:
+                    known = {attempt.claimed.id for attempt in self._executor.held.copy()}
+                    release_strays(session, self._scope.worker, known | self._finisher.unwritten())
+                claimed = JobRepository(session).claim(
+                    worker=self._scope.worker, limit=limit, kinds=self._scope.kinds, tenants=self._scope.tenants
+                )
+        except Exception as error:
+            # If this was the commit, then the server may have done it: see to these claims at the next chance
+            self._strays = True
+            self._stopping.wait(self._outage.failed(error))
+            return None
+        self._strays = False
+        self._outage.over()
+        if claimed:
+            self._executor.accept([self._make_attempt(job, lease_until) for job in claimed])
+        return len(claimed)
+
+    def _give_back_stalled(self) -> None:
+        """Jobs turned slow while some were held beyond the slots: others may have room for those."""
+        if len(self._executor.held) > self._slots:
+            self._read_ahead.reset()
+            self.release([attempt.claimed.token for attempt in self._executor.withdraw()])
+
+
+class ReadAhead:
+    """How many jobs to hold beyond the slots: as many as end in some 20 ms at the pace just seen.
+
+    None while jobs are slow, so that no job waits here while another worker could take it.
+    """
+
+    SECONDS: Final = 0.02
+    LIMIT: Final = 1000
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self.reset()
+
+    def reset(self) -> None:
+        self._pace = 0.0
+        self._seen = 0
+        self._seen_at = time.monotonic()
+
+    def jobs(self, ended: int) -> int:
+        """``ended``: how many attempts have ended so far."""
+        if not self._enabled:
+            return 0
+        now = time.monotonic()
+        elapsed = now - self._seen_at
+        if elapsed >= self.SECONDS / 4:
+            self._pace = (self._pace + (ended - self._seen) / elapsed) / 2
+            self._seen, self._seen_at = ended, now
+        return min(self.LIMIT, int(self._pace * self.SECONDS))

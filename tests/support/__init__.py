@@ -1,0 +1,1 @@
+"""What several tests need: a server, databases, rows, and waiting without guessing."""
