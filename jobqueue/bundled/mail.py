@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -23,14 +22,18 @@ _CONTENT_TYPE: Final = re.compile(
 
 # Fields of their own, made from the job, or left to mail servers
 _OWN_HEADERS: Final = frozenset(
-    "from sender to cc bcc reply-to subject date message-id received return-path".split()
+    ["from", "sender", "to", "cc", "bcc", "reply-to", "subject", "date", "message-id", "received", "return-path"]
 )
 _OWN_PREFIXES: Final = ("content-", "mime-", "resent-")
 
 
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
 def _mailboxes(value: str | list[str]) -> list[str]:
     """One address or several, as the list that is stored."""
-    addresses = [value] if isinstance(value, str) else value
+    addresses = _listed(value)
     for index, address in enumerate(addresses):
         try:
             parse_mailbox(address)
@@ -49,7 +52,7 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
     seen: set[str] = set()
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{ascii(name[:40])} is no header name: printable ASCII without space and colon")
+            raise ValueError(f"{name[:40]!a} is no header name: printable ASCII without space and colon")
         lower = name.lower()
         if lower in _OWN_HEADERS or lower.startswith(_OWN_PREFIXES):
             raise ValueError(f"{name} cannot be set here: it has a field of its own, or is made from the job")
@@ -97,7 +100,7 @@ class Attachment(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    filename: Annotated[Line, Field(min_length=1, max_length=255)]
+    filename: Annotated[Line, Field(max_length=255, pattern=r"\S")]
     content_base64: Annotated[str, AfterValidator(_base64)] | None = None
     text: str | None = None
     content_type: Annotated[str, AfterValidator(_content_type)] | None = None
@@ -164,14 +167,9 @@ class Email(BaseModel):
 
     def mailboxes(self, field: str) -> list[Mailbox]:
         """The addresses of ``to``, ``cc``, ``bcc`` or ``reply_to``."""
-        value: Any = getattr(self, field)
-        return [parse_mailbox(address) for address in _listed(value)]
+        return [parse_mailbox(address) for address in _listed(getattr(self, field))]
 
     def envelope(self) -> list[Mailbox]:
         """Every recipient once, in the order to, cc, bcc."""
         everyone = (mailbox for field in ("to", "cc", "bcc") for mailbox in self.mailboxes(field))
         return list({mailbox.address: mailbox for mailbox in everyone}.values())
-
-
-def _listed(value: str | Iterable[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)

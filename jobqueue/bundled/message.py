@@ -36,7 +36,7 @@ def compose(email: Email, sender: Mailbox, *, job_id: UUID, created_at: datetime
     travel as quoted-printable or base64, so that the bytes do not depend on what the server can do.
     """
     recipients = email.envelope()
-    message_id = f"<{job_id}@{sender.domain.strip('[]').replace(':', '.')}>"
+    message_id = f"<{job_id}@{sender.domain}>"
     message = EmailMessage(policy=_WIRE)
     for name, value in _headers(email, sender, message_id, created_at):
         message[name] = value
@@ -47,13 +47,13 @@ def compose(email: Email, sender: Mailbox, *, job_id: UUID, created_at: datetime
             attachment.data, maintype=main, subtype=sub, params=parameters, filename=attachment.filename
         )
     _set_boundaries(message, job_id)
-    visible = [sender, *recipients, *email.mailboxes("reply_to")]
+    everyone = [sender, *recipients, *email.mailboxes("reply_to")]
     return Message(
         message_id=message_id,
         sender=sender.address,
         recipients=[mailbox.address for mailbox in recipients],
         data=message.as_bytes(),
-        needs_smtputf8=any(mailbox.needs_smtputf8 for mailbox in visible),
+        needs_smtputf8=any(mailbox.needs_smtputf8 for mailbox in everyone),
     )
 
 
@@ -112,6 +112,4 @@ def _is_mime(name: str) -> bool:
     return name.lower().startswith(("content-", "mime-"))
 
 
-_WIRE: Final = _WirePolicy(
-    linesep=SMTP.linesep, raise_on_defect=True, max_line_length=_LINE, cte_type="7bit", mangle_from_=False
-)
+_WIRE: Final = _WirePolicy(linesep=SMTP.linesep, max_line_length=_LINE, cte_type="7bit", mangle_from_=False)

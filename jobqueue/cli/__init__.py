@@ -59,6 +59,10 @@ def cli(context: click.Context, database_url: str | None) -> None:
     context.obj = Configuration(database_url)
 
 
+for _command in (db_group, enqueue_command, jobs_group, stats_command, worker_command):
+    cli.add_command(_command)
+
+
 def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):

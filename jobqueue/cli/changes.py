@@ -56,7 +56,7 @@ REPLAY: Final = Verb("replay", "replayed", sources(Transition.REPLAY), replay, t
 DISCARD: Final = Verb("discard", "discarded", DISCARDABLE, discard)
 CANCEL: Final = Verb("cancel", "cancelled", sources(Transition.CANCEL), cancel)
 
-_CHANGE_OPTIONS: Final = [
+_CHANGE_OPTIONS: Final[list[Callable[[Any], Any]]] = [
     click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID),
     filter_options,
     click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first."),

@@ -43,8 +43,10 @@ def upgrade_command(configuration: Configuration, sql: bool) -> None:
             f"{place(url)} is at the revision {before}, which jobqueue {__version__} cannot upgrade from ({error}); "
             "install the version of jobqueue that migrated it"
         ) from error
-    came_from = "nothing" if before is None else before
-    done = "is up to date, at" if before == migrations.HEAD else f"was upgraded from {came_from} to"
+    if before is None:
+        done = "has jobqueue's tables now, at"
+    else:
+        done = "was up to date already, at" if before == migrations.HEAD else f"was upgraded from {before} to"
     click.echo(f"{place(url)} {done} {migrations.HEAD}")
 
 

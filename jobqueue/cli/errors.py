@@ -39,21 +39,12 @@ _CODES: Final[list[tuple[type[JobQueueError], int]]] = [
     (SchemaOutOfDate, CONFIGURATION),
     (HandlerError, CONFIGURATION),
     (UnknownKind, CONFIGURATION),
-    (DatabaseUnavailable, UNREACHABLE),
     (InvalidJob, USAGE),
     (JobQueueError, REFUSED),
 ]
 
 # A table, column, schema, type or function that is not there
 _SCHEMA_STATES: Final = {"42P01", "42703", "3F000", "42704", "42883"}
-
-
-class Failure(click.ClickException):
-    """Ends the command with a line on stderr and an exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(" ".join(message.split()))
-        self.exit_code = exit_code
 
 
 class ReportingGroup(click.Group):
@@ -64,14 +55,19 @@ class ReportingGroup(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             # Click repeats what was typed; that may be a URL which ended up in the wrong place
-            error.message = mask(error.message)
-            raise
+            text = error.format_message()
+            if mask(text) == text:
+                raise
+            raise click.UsageError(mask(text), error.ctx) from None
+        except DatabaseUnavailable as error:
+            # SQLAlchemy hides the password of a URL's user part, not the one in its query
+            _end(mask(str(error)), UNREACHABLE)
         except JobQueueError as error:
-            raise Failure(str(error), exit_code_of(error)) from error
+            _end(str(error), exit_code_of(error))
         except DBAPIError as error:
-            raise _database_failure(error, ctx.obj) from error
+            _end(*_explained(error, ctx.obj))
         except (KeyboardInterrupt, click.Abort):
-            raise Failure("interrupted", INTERRUPTED) from None
+            _end("interrupted", INTERRUPTED)
         except BrokenPipeError:
             _reader_gone()
 
@@ -81,19 +77,25 @@ def exit_code_of(error: JobQueueError) -> int:
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def _database_failure(error: DBAPIError, configuration: Configuration) -> Failure:
+def _end(message: str, exit_code: int) -> NoReturn:
+    click.echo(f"Error: {' '.join(message.split())}", err=True)
+    raise SystemExit(exit_code)
+
+
+def _explained(error: DBAPIError, configuration: Configuration) -> tuple[str, int]:
+    """What went wrong with the database, and the exit code."""
     url = configuration.url()
     words = without_password(_words(error), url)
     state = getattr(error.orig, "sqlstate", None)
     if state in _SCHEMA_STATES:
-        return Failure(_schema_problems(configuration) or f"{place(url)} refused: {words}", CONFIGURATION)
+        return _schema_problems(configuration) or f"{place(url)} refused: {words}", CONFIGURATION
     if not isinstance(error, OperationalError | InterfaceError) and state:
         code = CONFIGURATION if state.startswith("42") else REFUSED
-        return Failure(f"{place(url)} refused: {words}", code)
+        return f"{place(url)} refused: {words}", code
     if state is None:
         remedy = "check DATABASE_URL, and that the server runs and lets you in"
-        return Failure(f"{place(url)} cannot be reached: {words}; {remedy}", UNREACHABLE)
-    return Failure(f"{place(url)} gave up: {words}; try again", UNREACHABLE)
+        return f"{place(url)} cannot be reached: {words}; {remedy}", UNREACHABLE
+    return f"{place(url)} gave up: {words}; try again", UNREACHABLE
 
 
 def _words(error: DBAPIError) -> str:

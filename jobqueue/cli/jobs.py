@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -53,7 +54,7 @@ for _command in (replay_command, discard_command, cancel_command):
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @json_option
 @click.pass_obj
-def list_command(configuration: Configuration, limit: int, as_json: bool, **filters: Any) -> None:
+def list_command(configuration: Configuration, /, limit: int, as_json: bool, **filters: Any) -> None:
     """List jobs, newest first. Payloads are never shown."""
     with configuration.session() as session:
         # One more than asked for tells whether there are more
@@ -130,10 +131,11 @@ def _print_history(history: queries.History, with_payload: bool) -> None:
             _as_document(history.job)
             | {"payload": history.job.payload if with_payload else "(not shown; --payload shows it)"}
         )
-    for title, rows, fields in (
-        ("audit log", history.audit, _AUDIT_FIELDS),
-        ("mails", history.emails, _EMAIL_FIELDS),
-    ):
-        for number, row in enumerate(rows, 1):
-            click.echo(f"\n{title}, {number} of {len(rows)}")
-            print_fields(_as_document(row, fields))
+    _print_entries("audit log", history.audit, _AUDIT_FIELDS)
+    _print_entries("mails", history.emails, _EMAIL_FIELDS)
+
+
+def _print_entries(title: str, rows: Sequence[AuditEntry | EmailLog], fields: tuple[str, ...]) -> None:
+    for number, row in enumerate(rows, 1):
+        click.echo(f"\n{title}, {number} of {len(rows)}")
+        print_fields(_as_document(row, fields))

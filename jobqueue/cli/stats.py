@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -41,7 +42,11 @@ _WORKER_FIELDS: Final = (
 @json_option
 @click.pass_obj
 def stats_command(configuration: Configuration, as_json: bool) -> None:
-    """Count jobs per kind and status, and tell what is late, stale, or handled by no live worker."""
+    """Count the jobs, and name what needs care.
+
+    Per kind and status; how late the oldest due job is; jobs whose worker is gone; live workers; and kinds
+    with pending jobs that no live worker handles.
+    """
     stale_after = configuration.settings().stale_after
     with configuration.session() as session:
         stats = queries.stats(session, stale_after=stale_after)
@@ -67,15 +72,14 @@ def stats_command(configuration: Configuration, as_json: bool) -> None:
     else:
         click.echo("no live workers")
     for warning in _warnings(stats):
-        click.echo(f"\n{warning}", nl=True)
+        click.echo(f"\n{warning}")
 
 
 def _by_kind(stats: queries.Stats) -> dict[str, dict[str, Any]]:
     """One document per kind that has jobs, every status among its keys."""
     kinds: dict[str, dict[str, Any]] = {}
     for count in stats.counts:
-        empty = {"kind": count.kind, **dict.fromkeys(JobStatus, 0), "due": 0, "oldest_due_at": None}
-        kinds.setdefault(count.kind, empty | {"oldest_due_seconds": None})[count.status.value] = count.count
+        kinds.setdefault(count.kind, _no_jobs(count.kind))[count.status.value] = count.count
     for due in stats.due:
         # A job that came between the two reads is shown the next time
         if due.kind in kinds:
@@ -84,13 +88,18 @@ def _by_kind(stats: queries.Stats) -> dict[str, dict[str, Any]]:
     return kinds
 
 
+def _no_jobs(kind: str) -> dict[str, Any]:
+    counts: dict[str, Any] = {status.value: 0 for status in JobStatus}
+    return {"kind": kind} | counts | {"due": 0, "oldest_due_at": None, "oldest_due_seconds": None}
+
+
 def _kind_row(counts: dict[str, Any]) -> list[object]:
     return [_cell(column.title, counts) for column in _KINDS]
 
 
 def _cell(title: str, counts: dict[str, Any]) -> object:
     if title == "oldest due":
-        return "-" if counts["oldest_due_at"] is None else age(counts["oldest_due"])
+        return "-" if counts["oldest_due_at"] is None else age(timedelta(seconds=counts["oldest_due_seconds"]))
     return counts[title]
 
 

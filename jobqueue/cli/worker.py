@@ -33,9 +33,9 @@ def worker_command(
     drain: bool,
     log_level: str | None,
 ) -> None:
-    """Run a worker with the handlers of the registry MODULE:HANDLERS, such as myapp.jobs:handlers.
+    """Work jobs off.
 
-    It works until SIGTERM or SIGINT: then it takes no more jobs and waits for those that run, for a while. A
+    MODULE:HANDLERS names a registry of handlers, such as myapp.jobs:handlers. The worker works until SIGTERM or SIGINT: then it takes no more jobs and waits for those that run, for a while. A
     second signal ends it at once.
     """
     configuration.url()

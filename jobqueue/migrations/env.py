@@ -6,6 +6,7 @@ A host application that chains the revisions into its own environment (Way A) ne
 from typing import Any
 
 from alembic import context
+
 from jobqueue.migrations.schema import SCHEMA, VERSION_TABLE
 
 OPTIONS: dict[str, Any] = {

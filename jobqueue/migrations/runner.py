@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from io import StringIO
 from typing import Final
 
+from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, NullPool, create_engine, make_url, text
 
-from alembic import command
 from jobqueue.errors import SchemaOutOfDate
 from jobqueue.migrations.schema import HEAD, SCHEMA, VERSION_TABLE
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    DDL,
     CheckConstraint,
     DateTime,
     ForeignKey,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    event,
     func,
     text,
 )
@@ -127,6 +129,5 @@ JOB: Table = Job.__table__  # type: ignore[assignment]  # declared as FromClause
 """The table, for statements that need nothing of the ORM."""
 
 # Not `postgresql_with=`, which SQLAlchemy 2.0 does not know for tables
-event.listen(
-    JOB, "after_create", DDL("ALTER TABLE mdm.job SET (" + ", ".join(f"{k} = {v}" for k, v in AUTOVACUUM.items()) + ")")
-)
+_set_autovacuum: Final = "ALTER TABLE mdm.job SET ({})".format(", ".join(f"{k} = {v}" for k, v in AUTOVACUUM.items()))
+event.listen(JOB, "after_create", DDL(_set_autovacuum))  # type: ignore[no-untyped-call]

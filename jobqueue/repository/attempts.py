@@ -5,31 +5,36 @@ What it returns is what it changed. What is missing had lost its claim: the atte
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     ColumnElement,
     DateTime,
     Interval,
+    Select,
     Text,
     Uuid,
     and_,
     bindparam,
     case,
     cast,
+    column,
     func,
     insert,
+    literal_column,
     null,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningUpdate
-from sqlalchemy.sql.selectable import TableValuedAlias
+from sqlalchemy.types import TypeEngine
 
 from jobqueue.models import AuditEntry
 from jobqueue.models.base import job_status_type
@@ -91,54 +96,77 @@ def already_ended(session: Session, tokens: Collection[Token]) -> set[UUID]:
     return ended
 
 
-def _given() -> TableValuedAlias:
-    """The attempts that a statement is about, as a table (id, started_at)."""
-    return (
-        func.unnest(bindparam("ids", type_=ARRAY(Uuid())), bindparam("starts", type_=ARRAY(DateTime(timezone=True))))
-        .table_valued("id", "started_at")
+_GIVEN: Final[dict[str, tuple[str, TypeEngine[Any]]]] = {
+    "id": ("ids", Uuid()),
+    "started_at": ("starts", DateTime(timezone=True)),
+}
+"""The attempts that a statement is about: column of the derived table -> array parameter and its element."""
+
+_GIVEN_ENDS: Final[dict[str, tuple[str, TypeEngine[Any]]]] = _GIVEN | {
+    "verb": ("verbs", Text()),
+    "delay": ("delays", Interval()),
+    "error": ("errors", Text()),
+}
+
+
+def _matching(
+    given: Mapping[str, tuple[str, TypeEngine[Any]]],
+    *conditions: ColumnElement[bool],
+    lock: Callable[[Select[Any]], Select[Any]] = lambda job: job,
+) -> Select[Any]:
+    """The given attempts whose job is as ``conditions`` say, each found by the primary key.
+
+    LATERAL with LIMIT 1, where a join would say the same: joined, the planner is free to read the whole table, or
+    to compare each given attempt with each running job, and on a small or busy table it does.
+    """
+    attempt = (
+        func.unnest(*(bindparam(name, type_=ARRAY(type_)) for name, type_ in given.values()))
+        .table_valued(*(column(name, type_) for name, (_, type_) in given.items()))
         .render_derived(name="attempt")
     )
+    job = select(JOB.c.id).where(JOB.c.id == attempt.c.id, JOB.c.started_at == attempt.c.started_at, *conditions)
+    found = lock(job.limit(literal_column("1"))).lateral("found")
+    return select(attempt).select_from(attempt.join(found, true()))
 
 
-def _holds_claim(attempt: Any) -> ColumnElement[bool]:
-    return and_(
-        JOB.c.id == attempt.c.id,
-        # As text, or the planner takes the "small" index of running jobs instead of the primary key, and walks
-        # all the dead entries in it
-        cast(JOB.c.status, Text) == JobStatus.RUNNING.value,
-        JOB.c.claimed_by == bindparam("worker"),
-        JOB.c.started_at == attempt.c.started_at,
-    )
+# As text, or the planner takes the "small" index of running jobs instead of the primary key, and walks all the
+# dead entries in it
+_STATUS: Final[ColumnElement[str]] = cast(JOB.c.status, Text)
+_HOLDS_CLAIM: Final = (JobStatus.RUNNING.value == _STATUS, JOB.c.claimed_by == bindparam("worker"))
+
+
+def _claims(given: Mapping[str, tuple[str, TypeEngine[Any]]], *, skip_locked: bool = False) -> CTE:
+    """The given attempts that hold their claim, locked until the end of the transaction."""
+
+    def lock(job: Select[Any]) -> Select[Any]:
+        return job.with_for_update(skip_locked=skip_locked)
+
+    return _matching(given, *_HOLDS_CLAIM, lock=lock).cte("claims").prefix_with("MATERIALIZED")
+
+
+def _among(claims: CTE) -> ColumnElement[bool]:
+    """A condition for the primary key, whatever the planner thinks of a join with ``claims``."""
+    return JOB.c.id == func.any(func.array(select(claims.c.id).scalar_subquery()))
 
 
 def _finish_done() -> ReturningUpdate[Any]:
     return (
         update(JOB)
-        .where(_holds_claim(_given()))
+        .where(_among(_claims(_GIVEN)))
         .values(status=JobStatus.DONE, completed_at=_NOW)
         .returning(JOB.c.id, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
     )
 
 
 def _finish() -> ReturningUpdate[Any]:
-    attempt = (
-        func.unnest(
-            bindparam("ids", type_=ARRAY(Uuid())),
-            bindparam("starts", type_=ARRAY(DateTime(timezone=True))),
-            bindparam("verbs", type_=ARRAY(Text())),
-            bindparam("delays", type_=ARRAY(Interval())),
-            bindparam("errors", type_=ARRAY(Text())),
-        )
-        .table_valued("id", "started_at", "verb", "delay", "error")
-        .render_derived(name="attempt")
-    )
+    attempt = _claims(_GIVEN_ENDS)
     snoozed = attempt.c.verb == Transition.SNOOZE.value
     # Decided here, not by the worker: max_attempts may have changed since the claim
     retried = and_(attempt.c.verb == Transition.RETRY.value, JOB.c.attempts < JOB.c.max_attempts)
     returns = or_(snoozed, retried)
     return (
         update(JOB)
-        .where(_holds_claim(attempt))
+        .where(_among(attempt), JOB.c.id == attempt.c.id)
         .values(
             status=case(
                 (returns, _status(JobStatus.PENDING)),
@@ -157,22 +185,15 @@ def _finish() -> ReturningUpdate[Any]:
 
 
 def _renew() -> ReturningUpdate[Any]:
-    attempt = _given()
     # SKIP LOCKED: one locked row (its own commit in progress, a curious operator) must not hold up the others
-    mine = (
-        select(JOB.c.id)
-        .where(_holds_claim(attempt))
-        .with_for_update(skip_locked=True, of=JOB)
-        .cte("mine")
-        .prefix_with("MATERIALIZED")
-    )
-    return update(JOB).where(JOB.c.id == mine.c.id).values(claimed_at=_NOW).returning(JOB.c.id)
+    claims = _claims(_GIVEN, skip_locked=True)
+    return update(JOB).where(_among(claims)).values(claimed_at=_NOW).returning(JOB.c.id)
 
 
 def _release() -> ReturningUpdate[Any]:
     return (
         update(JOB)
-        .where(_holds_claim(_given()))
+        .where(_among(_claims(_GIVEN)))
         .values(
             status=JobStatus.PENDING,
             attempts=func.greatest(JOB.c.attempts - 1, 0),
@@ -191,14 +212,9 @@ _FINISH_DONE: Final = _finish_done()
 _FINISH: Final = _finish()
 _RENEW: Final = _renew()
 _RELEASE: Final = _release()
-_attempt = _given()
-_HELD: Final = select(JOB.c.id).where(_holds_claim(_attempt))
-_ENDED: Final = select(JOB.c.id).where(
-    JOB.c.id == _attempt.c.id,
-    # Kept when a job returns to pending, so that it names the last attempt
-    JOB.c.started_at == _attempt.c.started_at,
-    cast(JOB.c.status, Text) != JobStatus.RUNNING.value,
-)
+_HELD: Final = _matching(_GIVEN, *_HOLDS_CLAIM)
+# started_at is kept when a job returns to pending, so that it names the last attempt
+_ENDED: Final = _matching(_GIVEN, JobStatus.RUNNING.value != _STATUS)
 
 
 def _by_worker(items: Collection[Any]) -> dict[str, list[Any]]:

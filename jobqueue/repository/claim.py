@@ -89,7 +89,8 @@ def _statement(by_kind: bool, by_tenant: bool) -> ReturningUpdate[Any]:
     now = func.clock_timestamp()
     return (
         update(JOB)
-        .where(_job.id == picked.c.id)
+        # Not a join, for which the planner may read the whole table: this goes by the primary key
+        .where(_job.id == func.any(func.array(select(picked.c.id).scalar_subquery())))
         .values(
             status=JobStatus.RUNNING,
             claimed_by=bindparam("worker"),

@@ -26,10 +26,11 @@ class Databases:
 
     def __init__(self, url: URL, concurrency: int) -> None:
         self._url = url
-        self.queue = self._engine("queue", pool_size=4, max_overflow=0)
+        # Not prepared: a plan for these arrays and limits, and not a generic one, is worth planning each time
+        self.queue = self._engine("queue", prepare=False, pool_size=4, max_overflow=0)
         self.heartbeat = self._engine("heartbeat", pool_size=1, max_overflow=0)
         # Twice the slots: an attempt may use job.session and job.separate_session at once
-        self._attempts_pool = {"pool_size": concurrency, "max_overflow": concurrency, "pool_pre_ping": True}
+        self._attempts_pool: dict[str, Any] = {"pool_size": concurrency, "max_overflow": concurrency, "pool_pre_ping": True}
         self.attempts = self._engine("job", **self._attempts_pool)
         self._async_attempts: AsyncEngine | None = None
 
@@ -48,10 +49,12 @@ class Databases:
         for engine in (self.queue, self.heartbeat, self.attempts):
             engine.dispose()
 
-    def _engine(self, part: str, **pool: Any) -> Engine:
-        return create_engine(self._url, **self._options(part), **pool)
+    def _engine(self, part: str, *, prepare: bool = True, **pool: Any) -> Engine:
+        return create_engine(self._url, **self._options(part, prepare), **pool)
 
-    def _options(self, part: str) -> dict[str, Any]:
+    def _options(self, part: str, prepare: bool = True) -> dict[str, Any]:
         connect_args = _CONNECT | {"application_name": f"jobqueue {part}"}
+        if not prepare:
+            connect_args["prepare_threshold"] = None
         # Parameters of a failed statement are somebody's data: they stay out of every message
         return {"isolation_level": "READ COMMITTED", "hide_parameters": True, "connect_args": connect_args}

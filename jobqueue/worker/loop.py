@@ -100,10 +100,10 @@ class LoopLane:
             task.cancel()
         self._fill()
 
-    async def _close(self, timeout: float) -> None:
+    async def _close(self, patience: float) -> None:
         tasks = [*self._tasks.values(), *self._abandoned]
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=timeout / 2)
+            await asyncio.wait(tasks, timeout=patience / 2)
         await self._on_close()

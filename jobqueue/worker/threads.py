@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from datetime import timedelta
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from jobqueue.worker.attempt import Attempt
 from jobqueue.worker.executor import OnEnd
@@ -18,7 +19,8 @@ class ThreadLane:
         self._slots = slots
         self._default_timeout = default_timeout
         self._on_end = on_end
-        self._waiting: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._waiting: deque[Attempt] = deque()
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()
         self._beginning = threading.Lock()
         self._names = itertools.count(1)
 
@@ -27,39 +29,49 @@ class ThreadLane:
             self._add_thread()
 
     def accept(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            self._waiting.put(attempt)
+        # A wake-up for each slot at most, and not for each attempt: a thread that is awake takes what it finds, and
+        # with quick handlers the switch between threads would cost more than the work
+        self._waiting.extend(attempts)
+        for _ in range(min(len(attempts), self._slots)):
+            self._wakeups.put(True)
 
     def withdraw(self) -> list[Attempt]:
-        withdrawn: list[Attempt] = []
-        while True:
-            try:
-                attempt = self._waiting.get_nowait()
-            except Empty:
-                return withdrawn
-            if attempt is not None:
-                withdrawn.append(attempt)
+        return list(iter(self._next, None))
 
     def free_slot_of(self, attempt: Attempt) -> None:
         with self._beginning:
             begun = attempt.begun
         if begun:  # its thread cannot be stopped: it ends with the handler, and another takes its place now
             self._add_thread()
+            self._wakeups.put(True)
 
     def stop(self, timeout: float) -> None:
         for _ in range(self._slots):
-            self._waiting.put(None)
+            self._wakeups.put(False)
 
     def _add_thread(self) -> None:
         threading.Thread(target=self._work, name=f"jobqueue-slot-{next(self._names)}", daemon=True).start()
 
+    def _next(self) -> Attempt | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
     def _work(self) -> None:
-        while (attempt := self._waiting.get()) is not None:
-            with self._beginning:
-                if attempt.silenced:
-                    continue
-                attempt.begun = True
-            outcome = attempt.run(self._default_timeout)
+        while self._wakeups.get():
+            while (attempt := self._next()) is not None:
+                if not self._run(attempt):
+                    return
+
+    def _run(self, attempt: Attempt) -> bool:
+        """Whether the thread still has a slot afterwards."""
+        with self._beginning:
             if attempt.silenced:
-                return
-            self._on_end(attempt, outcome)
+                return True
+            attempt.begun = True
+        outcome = attempt.run(self._default_timeout)
+        if attempt.silenced:
+            return False
+        self._on_end(attempt, outcome)
+        return True

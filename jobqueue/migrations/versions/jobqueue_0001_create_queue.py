@@ -4,9 +4,8 @@ History is frozen: the DDL is written out here and never derived from the models
 """
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
-
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "jobqueue_0001"
 down_revision = None

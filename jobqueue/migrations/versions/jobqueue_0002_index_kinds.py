@@ -3,8 +3,9 @@
 # mypy: disable-error-code="attr-defined"
 # (Alembic gives `op` its members at run time)
 
-import jobqueue.migrations.kinds  # noqa: F401  (registers op.add_job_kind)
 from alembic import op
+
+import jobqueue.migrations.kinds  # noqa: F401  (registers op.add_job_kind)
 
 revision = "jobqueue_0002"
 down_revision = "jobqueue_0001"

@@ -1,7 +1,6 @@
 """Create email_log: what became of each mail, kept longer than its job."""
 
 import sqlalchemy as sa
-
 from alembic import op
 
 revision = "jobqueue_0003"

@@ -1,0 +1,88 @@
+"""``mdm.email_log``, as the e-mail handler uses it: what is known of a mail before an attempt, and what it adds.
+
+A job's rows tell who has the mail already, so that a retry reaches only those who do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobqueue.bundled.message import Message
+from jobqueue.bundled.smtp import Verdicts
+from jobqueue.bundled.smtp_reply import Outcome, Verdict, unknown
+from jobqueue.errors import MailError
+from jobqueue.failure import failure_summary
+from jobqueue.handlers import JobContext
+from jobqueue.models import EmailLog, Job
+from jobqueue.states import JobStatus
+
+_ON_ITS_WAY: Final = unknown("the worker ended while it was sending the mail")
+
+
+def earlier_verdicts(job: JobContext) -> Verdicts:
+    """The last verdict on each recipient in earlier attempts of this job.
+
+    Looked up before every attempt, the first included: a job that was replayed starts again at attempt 1.
+    """
+    query = select(EmailLog).where(EmailLog.job_id == job.id).order_by(EmailLog.id)
+    with job.separate_session() as session:
+        return {
+            recipient: Verdict(Outcome(row.outcome), row.reply or "", row.code)
+            for row in session.scalars(query)
+            for recipient in row.recipients
+        }
+
+
+def rows(job: JobContext, message: Message, verdicts: Verdicts) -> list[EmailLog]:
+    """One row for each verdict, with all recipients that got it."""
+    return [_row(job, message, recipients, verdict) for verdict, recipients in by_verdict(verdicts).items()]
+
+
+def by_verdict(verdicts: Verdicts) -> dict[Verdict, list[str]]:
+    groups: dict[Verdict, list[str]] = {}
+    for recipient, verdict in verdicts.items():
+        groups.setdefault(verdict, []).append(recipient)
+    return groups
+
+
+def keep(job: JobContext, entries: Sequence[EmailLog]) -> None:
+    """Write rows of an attempt that is about to fail. The failure is what counts: not being able to is only logged."""
+    try:
+        with job.separate_session() as session:
+            session.add_all(entries)
+    except SQLAlchemyError as error:
+        job.logger.error(
+            "mdm.email_log could not be written, so that recipients who have the mail may get it again: %s",
+            failure_summary(error),
+        )
+
+
+def mark_on_its_way(job: JobContext, message: Message, recipients: Sequence[str]) -> None:
+    """Write down that the mail is being sent, before it is: what a killed worker leaves behind must be known.
+
+    The job's row is locked meanwhile, so that nobody takes the job over between the look and the mark.
+
+    :raises MailError: if this attempt does not hold the job any more.
+    """
+    query = select(Job.status, Job.attempts).where(Job.id == job.id).with_for_update(read=True)
+    with job.separate_session() as session:
+        if session.execute(query).tuples().one_or_none() != (JobStatus.RUNNING, job.attempt):
+            raise MailError("the job was taken over by another attempt; this one sent nothing")
+        session.add(_row(job, message, recipients, _ON_ITS_WAY))
+
+
+def _row(job: JobContext, message: Message, recipients: Sequence[str], verdict: Verdict) -> EmailLog:
+    return EmailLog(
+        job_id=job.id,
+        tenant_id=job.tenant_id,
+        message_id=message.message_id,
+        sender=message.sender,
+        recipients=list(recipients),
+        outcome=verdict.outcome.value,
+        code=verdict.code,
+        reply=verdict.text,
+    )
