@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from jobqueue.errors import SettingsError
+
+
+def _from_text(value: Any) -> Any:
+    """Pydantic takes numbers as seconds, but not numbers in a text, which is all that an environment has."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_from_text)]
 
 
 class Settings(BaseSettings):
@@ -27,32 +40,32 @@ class Settings(BaseSettings):
         description="the application's database, as postgresql://user:password@host/name",
     )
     concurrency: int = Field(10, ge=1, le=1000, description="attempts that run at once in one worker process")
-    stale_after: timedelta = Field(
+    stale_after: Duration = Field(
         timedelta(seconds=60),
         ge=timedelta(seconds=1),
         description="a claim not renewed for this long is given up",
     )
-    heartbeat_interval: timedelta | None = Field(
+    heartbeat_interval: Duration | None = Field(
         None,
         gt=timedelta(0),
         description="how often claims are renewed; at most, and by default, stale_after / 3",
     )
-    timeout: timedelta = Field(
+    timeout: Duration = Field(
         timedelta(minutes=15),
         ge=timedelta(0),
         description="the longest attempt, unless the handler says; 0 for none",
     )
-    shutdown_timeout: timedelta = Field(
+    shutdown_timeout: Duration = Field(
         timedelta(seconds=10),
         ge=timedelta(0),
         description="how long a stopping worker waits for running attempts",
     )
-    poll_interval: timedelta = Field(
+    poll_interval: Duration = Field(
         timedelta(milliseconds=200),
         gt=timedelta(0),
         description="the first pause when nothing is due; it doubles",
     )
-    poll_interval_max: timedelta = Field(
+    poll_interval_max: Duration = Field(
         timedelta(seconds=5), gt=timedelta(0), description="the longest pause between two looks for work"
     )
     smtp_url: SecretStr | None = Field(
@@ -60,7 +73,7 @@ class Settings(BaseSettings):
         description="smtp://user:password@host:587 (STARTTLS), smtps://...:465 (TLS), or smtp+plain://host:25",
     )
     smtp_sender: str | None = Field(None, description="the From of mails whose payload names none")
-    smtp_timeout: timedelta = Field(
+    smtp_timeout: Duration = Field(
         timedelta(seconds=30),
         gt=timedelta(0),
         description="the longest wait for one answer of the SMTP server",

@@ -48,7 +48,8 @@ class Transition(StrEnum):
 TRANSITIONS: Final[dict[Transition, frozenset[tuple[JobStatus, JobStatus]]]] = {
     Transition.CLAIM: frozenset({(JobStatus.PENDING, JobStatus.RUNNING)}),
     Transition.DONE: frozenset({(JobStatus.RUNNING, JobStatus.DONE)}),
-    Transition.RETRY: frozenset({(JobStatus.RUNNING, JobStatus.PENDING)}),
+    # With no attempts left, a retry ends in dlq
+    Transition.RETRY: frozenset({(JobStatus.RUNNING, JobStatus.PENDING), (JobStatus.RUNNING, JobStatus.DLQ)}),
     Transition.SNOOZE: frozenset({(JobStatus.RUNNING, JobStatus.PENDING)}),
     Transition.RELEASE: frozenset({(JobStatus.RUNNING, JobStatus.PENDING)}),
     Transition.FAILED: frozenset({(JobStatus.RUNNING, JobStatus.FAILED)}),

@@ -70,7 +70,8 @@ def mark_on_its_way(job: JobContext, message: Message, recipients: Sequence[str]
     """
     query = select(Job.status, Job.attempts).where(Job.id == job.id).with_for_update(read=True)
     with job.separate_session() as session:
-        if session.execute(query).tuples().one_or_none() != (JobStatus.RUNNING, job.attempt):
+        found = session.execute(query).one_or_none()
+        if found is None or (found.status, found.attempts) != (JobStatus.RUNNING, job.attempt):
             raise MailError("the job was taken over by another attempt; this one sent nothing")
         session.add(_row(job, message, recipients, _ON_ITS_WAY))
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from alembic.util import CommandError
-from sqlalchemy import Connection, inspect
 
 from jobqueue import __version__, migrations
 from jobqueue.cli.database import Configuration, place
 from jobqueue.cli.errors import REFUSED
 from jobqueue.cli.output import print_json
 from jobqueue.cli.parameters import json_option
-from jobqueue.errors import SchemaOutOfDate
 
 
 @click.group("db", no_args_is_help=True)
@@ -34,15 +31,8 @@ def upgrade_command(configuration: Configuration, sql: bool) -> None:
         return
     url = configuration.url()
     with configuration.engine() as engine, engine.connect() as connection:
-        _refuse_if_managed_elsewhere(connection)
         before = migrations.current(connection)
-    try:
-        migrations.upgrade(url)
-    except CommandError as error:
-        raise SchemaOutOfDate(
-            f"{place(url)} is at the revision {before}, which jobqueue {__version__} cannot upgrade from ({error}); "
-            "install the version of jobqueue that migrated it"
-        ) from error
+    migrations.upgrade(url)
     if before is None:
         done = "has jobqueue's tables now, at"
     else:
@@ -66,14 +56,3 @@ def check_command(configuration: Configuration, as_json: bool) -> None:
             click.echo(f"{problem.problem}: {problem.remedy}")
     if problems:
         raise SystemExit(REFUSED)
-
-
-def _refuse_if_managed_elsewhere(connection: Connection) -> None:
-    """The application's own Alembic environment made the tables: to create them again would fail half-way."""
-    tables = inspect(connection)
-    ours = tables.has_table(migrations.VERSION_TABLE, schema=migrations.SCHEMA)
-    if not ours and tables.has_table("job", schema=migrations.SCHEMA):
-        raise SchemaOutOfDate(
-            "the application's own Alembic environment made jobqueue's tables in this database; "
-            "run `alembic upgrade heads` there"
-        )

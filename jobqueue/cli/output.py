@@ -22,10 +22,14 @@ from rich.text import Text
 ERROR_WIDTH: Final = 60
 """How much of an error a list shows."""
 
+_GAP: Final = 2
+_LEAST: Final = 8
+"""The least width of a column that gives way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``right``: for numbers. ``flexible``: on a narrow terminal, this one gives way."""
+    """``right``: for numbers. ``flexible``: where a terminal is narrow, this one is cut."""
 
     title: str
     right: bool = False
@@ -92,20 +96,37 @@ def _aligned(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
     ]
 
 
-def _print_rich(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
+def _print_rich(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    console = Console()
+    widths = _fitted(columns, cells, console.width)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
         table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis" if column.flexible else "fold",
-            min_width=None if column.flexible else len(column.title),
+            column.title, justify="right" if column.right else "left", width=width, no_wrap=True, overflow="ellipsis"
         )
     for row in cells:
         # Text, not str: an error may hold what rich would take for markup
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    # Where that is still too wide, the terminal breaks the lines: an id is there to be copied as a whole
+    console.width = max(console.width, sum(widths) + _GAP * len(widths))
+    console.print(table)
+
+
+def _fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column: as wide as its widest cell, but flexible ones share what the others leave."""
+    widths = [max(len(text) for text in (column.title, *cell)) for column, cell in _by_column(columns, cells)]
+    room -= _GAP * len(columns) + sum(
+        width for width, column in zip(widths, columns, strict=True) if not column.flexible
+    )
+    flexible = sorted((index for index, column in enumerate(columns) if column.flexible), key=widths.__getitem__)
+    for done, index in enumerate(flexible):
+        widths[index] = min(widths[index], max(_LEAST, room // (len(flexible) - done)))
+        room -= widths[index]
+    return widths
+
+
+def _by_column(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> Iterable[tuple[Column, list[str]]]:
+    return ((column, [row[index] for row in cells]) for index, column in enumerate(columns))
 
 
 def _shown(value: object) -> str:

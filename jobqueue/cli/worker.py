@@ -35,8 +35,8 @@ def worker_command(
 ) -> None:
     """Work jobs off.
 
-    MODULE:HANDLERS names a registry of handlers, such as myapp.jobs:handlers. The worker works until SIGTERM or SIGINT: then it takes no more jobs and waits for those that run, for a while. A
-    second signal ends it at once.
+    MODULE:HANDLERS names a registry of handlers, such as myapp.jobs:handlers. The worker runs until SIGTERM or
+    SIGINT: then it takes no more jobs and waits for those that run, for a while. A second signal ends it at once.
     """
     configuration.url()
     settings = configuration.settings(concurrency=concurrency)

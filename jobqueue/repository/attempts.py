@@ -131,8 +131,8 @@ def _matching(
 
 # As text, or the planner takes the "small" index of running jobs instead of the primary key, and walks all the
 # dead entries in it
-_STATUS: Final[ColumnElement[str]] = cast(JOB.c.status, Text)
-_HOLDS_CLAIM: Final = (JobStatus.RUNNING.value == _STATUS, JOB.c.claimed_by == bindparam("worker"))
+_status_text: Final[ColumnElement[str]] = cast(JOB.c.status, Text)
+_HOLDS_CLAIM: Final = (_status_text == JobStatus.RUNNING.value, JOB.c.claimed_by == bindparam("worker"))
 
 
 def _claims(given: Mapping[str, tuple[str, TypeEngine[Any]]], *, skip_locked: bool = False) -> CTE:
@@ -214,7 +214,7 @@ _RENEW: Final = _renew()
 _RELEASE: Final = _release()
 _HELD: Final = _matching(_GIVEN, *_HOLDS_CLAIM)
 # started_at is kept when a job returns to pending, so that it names the last attempt
-_ENDED: Final = _matching(_GIVEN, JobStatus.RUNNING.value != _STATUS)
+_ENDED: Final = _matching(_GIVEN, _status_text != JobStatus.RUNNING.value)
 
 
 def _by_worker(items: Collection[Any]) -> dict[str, list[Any]]:

@@ -40,7 +40,7 @@ def test_upgrade_from_a_revision_of_a_newer_version_names_the_remedy(run, databa
     execute(database_url, f"UPDATE mdm.{migrations.VERSION_TABLE} SET version_num = 'jobqueue_9999'")
     result = run("db", "upgrade", code=3)
     assert "jobqueue_9999" in result.stderr
-    assert "install the version of jobqueue that migrated it" in result.stderr
+    assert result.stderr.endswith("a later one needs a later version\n")
 
 
 def test_upgrade_leaves_tables_to_the_application_that_migrates_them(run, database_url):
@@ -50,7 +50,7 @@ def test_upgrade_leaves_tables_to_the_application_that_migrates_them(run, databa
         "CREATE TABLE alembic_version (version_num text)",
         f"INSERT INTO alembic_version VALUES ('{migrations.HEAD}')",
     )
-    assert "run `alembic upgrade heads` there" in run("db", "upgrade", code=3).stderr
+    assert "run `alembic upgrade heads`" in run("db", "upgrade", code=3).stderr
     run("db", "check")
 
 

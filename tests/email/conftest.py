@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, delete, select, text
 from sqlalchemy.orm import Session
 
 from jobqueue import Job, operations
@@ -38,8 +38,7 @@ class Mailroom:
 
     def work(self, url: str, *, answer_seconds: float = 20, **settings: Any) -> None:
         """Run a worker until nothing is due. Whatever waits for its next attempt is due at once."""
-        with Session(self.engine) as session, session.begin():
-            session.execute(text("UPDATE mdm.job SET available_at = now() WHERE status = 'pending'"))
+        self.make_due()
         given = load_settings(
             database_url=self._database_url,
             smtp_url=url,
@@ -49,6 +48,14 @@ class Mailroom:
         )
         Worker(email.handlers_for(given), given, drain=True).run()
 
+    def make_due(self) -> None:
+        with Session(self.engine) as session, session.begin():
+            session.execute(text("UPDATE mdm.job SET available_at = now() WHERE status = 'pending'"))
+
+    def purge(self, job_id: UUID) -> None:
+        with Session(self.engine) as session, session.begin():
+            session.execute(delete(Job).where(Job.id == job_id))
+
     def job(self, job_id: UUID) -> Job:
         with Session(self.engine, expire_on_commit=False) as session:
             return session.get_one(Job, job_id)
@@ -57,9 +64,9 @@ class Mailroom:
         """The rows of ``mdm.email_log``: outcome, recipients, code."""
         return [(row.outcome, row.recipients, row.code) for row in self.rows(job_id)]
 
-    def rows(self, job_id: UUID) -> list[EmailLog]:
+    def rows(self, job_id: UUID | None) -> list[EmailLog]:
         with Session(self.engine, expire_on_commit=False) as session:
-            query = select(EmailLog).where(EmailLog.job_id == job_id).order_by(EmailLog.id)
+            query = select(EmailLog).where(EmailLog.job_id.is_not_distinct_from(job_id)).order_by(EmailLog.id)
             return list(session.scalars(query))
 
     def replay(self, job_id: UUID) -> None:

@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -37,6 +37,13 @@ class Received:
         message = BytesParser(policy=modern).parsebytes(self.data)
         assert isinstance(message, EmailMessage)
         return message
+
+
+def unused_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server((HOST, 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
 
 
 class Authority:
@@ -135,6 +142,7 @@ RESET: Final = Act("reset the connection")
 DRIP: Final = Act("send a reply that never ends, a byte at a time")
 FLOOD: Final = Act("send lines of a reply that never ends")
 START_TLS: Final = Act("reply 220 and go over to TLS")
+INJECTED_START_TLS: Final = Act("the same, with a reply by an attacker in between")
 
 Step = str | Act
 
@@ -164,6 +172,8 @@ class ScriptedServer:
     """Those that came to their final dot, whatever was answered then."""
     commands: list[str] = field(default_factory=list)
     connections: int = 0
+    before_reply: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """By stage: what is done before its reply."""
 
     @contextmanager
     def running(self) -> Iterator[ScriptedServer]:
@@ -197,9 +207,11 @@ class ScriptedServer:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        conversation = _Conversation(self, connection)
         with contextlib.suppress(OSError, _Over):
-            _Conversation(self, connection).run()
-        _hang_up(connection)
+            conversation.run()
+        conversation.lines.close()
+        _hang_up(conversation.sock)
 
     def next_step(self, *stages: str) -> Step:
         for stage in stages:
@@ -257,12 +269,14 @@ class _Conversation:
 
     def play(self, *stages: str) -> str:
         """Do the next step of the script, and return what was said."""
+        self.server.before_reply.get(stages[-1], lambda: None)()
         step = self.server.next_step(*stages)
         if isinstance(step, str):
             self.sock.sendall(step.encode() + b"\r\n")
             return step
-        if step == START_TLS:
-            self.go_over_to_tls()
+        if step in (START_TLS, INJECTED_START_TLS):
+            self.go_over_to_tls(b"" if step == START_TLS else b"250-evil.example\r\n250 AUTH PLAIN\r\n")
+            return ""
         elif step == SILENT:
             while self.lines.read(4096):
                 pass
@@ -272,13 +286,12 @@ class _Conversation:
                 time.sleep(0 if step == FLOOD else 0.02)
         elif step == RESET:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        if step != START_TLS:
-            raise _Over
-        return ""
+        raise _Over
 
-    def go_over_to_tls(self) -> None:
+    def go_over_to_tls(self, injected: bytes) -> None:
         assert self.server.tls is not None
-        self.sock.sendall(b"220 go ahead\r\n")
+        self.sock.sendall(b"220 go ahead\r\n" + injected)
+        self.lines.close()
         self.sock = self.server.tls.wrap_socket(self.sock, server_side=True)
         self.lines = self.sock.makefile("rb")
 

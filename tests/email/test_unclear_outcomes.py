@@ -1,0 +1,138 @@
+"""When nobody can know whether the mail was taken (CASES A34): the same mail again, or a dead letter, as asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.orm import Session
+
+from jobqueue import JobRepository
+from tests.email.conftest import Mailroom, plain
+from tests.support.smtp import CLOSE, RESET, SILENT, ScriptedServer, Step
+from tests.support.waiting import wait_until
+
+ADA = ["ada@example.com"]
+
+WORKER = """
+from jobqueue.bundled import email
+from jobqueue.worker import Worker
+Worker(email.handlers).run()
+"""
+
+lost_answers = pytest.mark.parametrize("step", [CLOSE, RESET, SILENT, "gibberish"], ids=lambda step: str(step))
+
+
+@lost_answers
+def test_a_lost_answer_repeats_the_same_mail(mailroom: Mailroom, scripted: ScriptedServer, step: Step) -> None:
+    scripted.script["END"] = [step, "250 2.0.0 queued"]
+    job_id = mailroom.post(html="<p>Hi</p>", attachments=[{"filename": "a.txt", "text": "x"}])
+    mailroom.work(plain(scripted), answer_seconds=1)
+    job = mailroom.job(job_id)
+    assert (job.status, job.attempts) == ("pending", 1)
+    assert "outcome unknown: the mail was sent, but no answer came" in str(job.last_error)
+
+    mailroom.work(plain(scripted))
+    assert mailroom.job(job_id).status == "done"
+    first, second = scripted.mails
+    assert first.data == second.data
+    assert first.message["Message-ID"] == f"<{job_id}@sender.example>"
+
+
+@lost_answers
+def test_at_most_once_makes_a_lost_answer_a_dead_letter(
+    mailroom: Mailroom, scripted: ScriptedServer, step: Step
+) -> None:
+    scripted.script["END"] = [step, "250 2.0.0 queued"]
+    job_id = mailroom.post(at_most_once=True)
+    mailroom.work(plain(scripted), answer_seconds=1)
+    mailroom.work(plain(scripted))
+    job = mailroom.job(job_id)
+    assert (job.status, job.attempts) == ("dlq", 1)
+    assert str(job.last_error).startswith("not delivered: ada@example.com: outcome unknown: ")
+    assert len(scripted.mails) == 1
+
+
+def test_what_did_go_wrong_for_sure_is_tried_again_at_most_once_or_not(
+    mailroom: Mailroom, scripted: ScriptedServer
+) -> None:
+    scripted.script |= {
+        "RCPT": ["450 4.2.1 Later", "250 OK"],
+        "DATA": [CLOSE, "354 go"],
+        "END": ["451 4.3.0 Full", "250 OK"],
+    }
+    job_id = mailroom.post(at_most_once=True)
+    for _ in range(4):
+        mailroom.work(plain(scripted))
+    job = mailroom.job(job_id)
+    # An attempt that was cut off at DATA has been marked, but the mail was surely not taken
+    assert (job.status, job.attempts) == ("done", 4)
+
+
+def test_an_operator_may_replay_a_mail_whose_outcome_is_unknown(mailroom: Mailroom, scripted: ScriptedServer) -> None:
+    scripted.script["END"] = [CLOSE, "250 2.0.0 queued"]
+    job_id = mailroom.post(at_most_once=True)
+    mailroom.work(plain(scripted))
+    mailroom.replay(job_id)
+    mailroom.work(plain(scripted))
+    assert mailroom.job(job_id).status == "done"
+    assert scripted.mails[0].data == scripted.mails[1].data
+
+
+@pytest.mark.parametrize("step", [CLOSE, RESET, SILENT, "421 4.3.2 Shutting down"], ids=lambda step: str(step))
+def test_trouble_at_quit_is_success(mailroom: Mailroom, scripted: ScriptedServer, step: Step) -> None:
+    scripted.script["QUIT"] = [step]
+    job_id = mailroom.post()
+    mailroom.work(plain(scripted))
+    mailroom.work(plain(scripted))
+    assert mailroom.job(job_id).status == "done"
+    assert len(scripted.mails) == 1
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_a_worker_killed_before_the_outcome_was_written(
+    mailroom: Mailroom, scripted: ScriptedServer, worker_environment: dict[str, str], at_most_once: bool
+) -> None:
+    scripted.script["END"] = [SILENT, "250 2.0.0 queued"]
+    job_id = mailroom.post(at_most_once=at_most_once)
+    environment = worker_environment | {
+        "JOBQUEUE_SMTP_URL": plain(scripted),
+        "JOBQUEUE_SMTP_SENDER": "Shop <shop@sender.example>",
+    }
+    worker = subprocess.Popen([sys.executable, "-c", WORKER], env=environment)
+    try:
+        wait_until(lambda: scripted.mails, what="the mail at the server")
+    finally:
+        worker.kill()
+        worker.wait()
+    with Session(mailroom.engine) as session, session.begin():
+        assert len(JobRepository(session).recover_stale(timedelta(0))) == 1
+
+    mailroom.work(plain(scripted))
+    job = mailroom.job(job_id)
+    if at_most_once:
+        assert (job.status, job.attempts) == ("dlq", 2)
+        assert "outcome unknown: the worker ended while it was sending the mail" in str(job.last_error)
+        assert len(scripted.mails) == 1
+    else:
+        assert job.status == "done"
+        assert scripted.mails[0].data == scripted.mails[1].data
+
+
+def test_an_attempt_that_lost_its_job_sends_nothing_at_most_once(mailroom: Mailroom, scripted: ScriptedServer) -> None:
+    """A worker that was asleep for long: meanwhile its job was recovered, and may be sent by another."""
+    job_id = mailroom.post(at_most_once=True)
+    recovered: list[bool] = []
+
+    def recover() -> None:
+        with Session(mailroom.engine) as session, session.begin():
+            recovered.append(bool(JobRepository(session).recover_stale(timedelta(0))))
+
+    scripted.before_reply["RCPT"] = recover
+    mailroom.work(plain(scripted))
+    assert recovered[0]
+    assert [command for command in scripted.commands if command == "DATA"] == ["DATA"] * len(scripted.mails)
+    assert len(scripted.mails) <= 1
+    assert mailroom.job(job_id).attempts >= 2
