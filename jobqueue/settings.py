@@ -20,10 +20,12 @@ def _from_text(value: Any) -> Any:
     try:
         return float(value)
     except ValueError:
-        return value
+        if value.lstrip("+-").startswith("P"):
+            return value
+        raise ValueError("give seconds, as in 60, or an ISO 8601 duration, as in PT1M") from None
 
 
-Duration = Annotated[timedelta, BeforeValidator(_from_text)]
+Duration = Annotated[timedelta, BeforeValidator(_from_text), Field(le=timedelta(days=365))]
 
 
 class Settings(BaseSettings):

@@ -112,26 +112,24 @@ def handlers_for(settings: Settings) -> Handlers:
 def _register(registry: Handlers, mailer: Mailer | None) -> Handler[Email]:
     @registry.register(JobKind.EMAIL_SEND, max_attempts=MAX_ATTEMPTS, wait=WAIT)
     def email_send(payload: Email, job: JobContext) -> None:
-        send(payload, job, mailer or _configured(job))
+        try:
+            used = mailer or _mailer_of_environment()
+            sender = used.sender_of(payload)
+        except SettingsError as error:
+            job.logger.error("no mail can be sent: %s", error)
+            raise
+        send(payload, job, used, sender)
 
     return email_send
 
 
-def _configured(job: JobContext) -> Mailer:
-    try:
-        return _mailer_of_environment()
-    except SettingsError as error:
-        job.logger.error("no mail can be sent: %s", error)
-        raise
-
-
-def send(email: Email, job: JobContext, mailer: Mailer) -> None:
+def send(email: Email, job: JobContext, mailer: Mailer, sender: Mailbox) -> None:
     """One attempt. The exchange with the server comes before the first use of ``job.session``.
 
     :raises MailError: some recipients were deferred; try again.
-    :raises DeadLetter: what was not accepted yet never will be.
+    :raises DeadLetter: who has not accepted yet never will.
     """
-    message = _composed(email, mailer.sender_of(email), job)
+    message = _composed(email, sender, job)
     earlier = mail_log.earlier_verdicts(job)
     # At attempt 1 this is a replay, or a claim that was given back: everybody who has not accepted gets a new chance
     lost = {} if job.attempt == 1 else _lost(email, message.recipients, earlier)

@@ -17,7 +17,7 @@ _HEADER_NAME: Final = re.compile(r"[!-9;-~]{1,76}")
 # RFC 2045 section 5.1
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+\-.^_`{|}~]+"
 _CONTENT_TYPE: Final = re.compile(
-    rf"(?P<main>{_TOKEN})/(?P<sub>{_TOKEN})(?P<parameters>(\s*;\s*{_TOKEN}=({_TOKEN}|\"[ !#-\[\]-~]*\"))*)"
+    rf"(?P<main>{_TOKEN})/(?P<sub>{_TOKEN})(?P<parameters>([ \t]*;[ \t]*{_TOKEN}=({_TOKEN}|\"[ !#-\[\]-~]*\"))*)"
 )
 
 # Fields of their own, made from the job, or left to mail servers

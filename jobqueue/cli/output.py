@@ -114,7 +114,7 @@ def _print_rich(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> No
 
 def _fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[int]:
     """The width of each column: as wide as its widest cell, but flexible ones share what the others leave."""
-    widths = [max(len(text) for text in (column.title, *cell)) for column, cell in _by_column(columns, cells)]
+    widths = [max(len(column.title), *(len(row[index]) for row in cells)) for index, column in enumerate(columns)]
     room -= _GAP * len(columns) + sum(
         width for width, column in zip(widths, columns, strict=True) if not column.flexible
     )
@@ -123,10 +123,6 @@ def _fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int
         widths[index] = min(widths[index], max(_LEAST, room // (len(flexible) - done)))
         room -= widths[index]
     return widths
-
-
-def _by_column(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> Iterable[tuple[Column, list[str]]]:
-    return ((column, [row[index] for row in cells]) for index, column in enumerate(columns))
 
 
 def _shown(value: object) -> str:

@@ -83,8 +83,9 @@ def _by_kind(stats: queries.Stats) -> dict[str, dict[str, Any]]:
     for due in stats.due:
         # A job that came between the two reads is shown the next time
         if due.kind in kinds:
-            late = {"oldest_due_at": due.oldest, "oldest_due_seconds": (stats.at - due.oldest).total_seconds()}
-            kinds[due.kind] |= {"due": due.count} | late
+            late = max(stats.at - due.oldest, timedelta(0))
+            found = {"due": due.count, "oldest_due_at": due.oldest, "oldest_due_seconds": late.total_seconds()}
+            kinds[due.kind] |= found
     return kinds
 
 

@@ -10,6 +10,8 @@ from jobqueue import Job, JobStatus
 from jobqueue.cli.worker import configure_logging
 from tests.support.factories import JobFactory, TenantFactory
 
+SECRET = "S3CRET-1"
+
 HANDLERS = """
 from jobqueue import Handlers
 
@@ -42,9 +44,7 @@ def statuses(session):
     return read
 
 
-def test_a_process_drains_the_queue_with_handlers_from_the_current_directory(
-    process, jobs_module, session, statuses, caplog
-):
+def test_a_process_drains_the_queue_with_handlers_from_the_current_directory(process, jobs_module, session, statuses):
     jobs = [JobFactory(job_kind=kind).id for kind in ("reindex", "bulk_import", "email_send")]
     session.commit()
     result = process("worker", f"{jobs_module}:handlers", "--drain", "--concurrency", 2)
@@ -142,3 +142,34 @@ def test_logging_that_the_application_configured_is_left_alone(monkeypatch):
     configure_logging("debug")
     assert (root.handlers, ours.level) == ([mine], logging.DEBUG)
     ours.setLevel(logging.NOTSET)
+
+
+LEAKING = """
+from jobqueue import Handlers
+from sqlalchemy import text
+
+handlers = Handlers()
+
+@handlers.register("reindex")
+def reindex(payload: dict, job):
+    password = payload["password"]
+    job.session.execute(text("SELECT CAST(:password AS integer)"), {"password": password})
+
+@handlers.register("bulk_import")
+def bulk_import(payload: dict):
+    raise ConnectionError("postgresql://ada:" + payload["password"] + "@db/shop?token=" + payload["password"])
+"""
+
+
+def test_nothing_of_a_payload_is_ever_shown_unasked(process, application, session):
+    module = application(LEAKING)
+    jobs = [JobFactory(job_kind=kind, payload={"password": SECRET}).id for kind in ("bulk_import", "reindex")]
+    session.commit()
+    logs = process("worker", f"{module}:handlers", "--drain", "--log-level", "debug")
+    shown = [process("jobs", "list"), process("jobs", "list", "--json"), process("stats", "--json")]
+    shown += [process("jobs", "show", job, *args) for job in jobs for args in ([], ["--json"])]
+    assert logs.returncode == 0
+    assert "ConnectionError" in shown[0].stdout
+    for result in (logs, *shown):
+        assert SECRET not in result.stdout + result.stderr
+    assert SECRET in process("jobs", "show", jobs[0], "--payload").stdout

@@ -40,11 +40,13 @@ class Mailroom:
         """Run a worker until nothing is due. Whatever waits for its next attempt is due at once."""
         self.make_due()
         given = load_settings(
-            database_url=self._database_url,
-            smtp_url=url,
-            smtp_sender="Shop <shop@sender.example>",
-            smtp_timeout=timedelta(seconds=answer_seconds),
-            **settings,
+            **{
+                "database_url": self._database_url,
+                "smtp_url": url,
+                "smtp_sender": "Shop <shop@sender.example>",
+                "smtp_timeout": timedelta(seconds=answer_seconds),
+            }
+            | settings
         )
         Worker(email.handlers_for(given), given, drain=True).run()
 

@@ -140,6 +140,15 @@ def test_the_environment_is_read_at_the_first_attempt(
     assert [mail.sender for mail in server.mails] == ["other@sender.example"]
 
 
+def test_a_missing_sender_is_told_and_tried_again(
+    mailroom: Mailroom, server: MailServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = mailroom.post()
+    mailroom.work(plain(server), smtp_sender=None)
+    assert mailroom.job(job_id).status == "pending"
+    assert "JOBQUEUE_SMTP_SENDER is not set" in caplog.text
+
+
 def test_the_log_outlives_the_job(mailroom: Mailroom, server: MailServer) -> None:
     job_id = mailroom.post()
     mailroom.work(plain(server))

@@ -62,16 +62,23 @@ def test_a_subject_that_ends_in_one_newline_is_refused() -> None:
         Email(**mail(subject="Hello\n"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "X Note", "X:Note", "X-Nöte", "X\tNote", "Bcc", "bcc", "TO", "From", "Sender", "Message-ID", "Date"]
-    + ["MIME-Version", "Content-Type", "content-transfer-encoding", "Resent-To", "Subject", "Reply-To", "Received"],
-)
-def test_header_names_that_are_none_or_ours_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "X Note", "X:Note", "X-Nöte", "X\tNote"])
+def test_what_is_no_header_name_is_refused(name: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         Email(**mail(headers={name: VALUE}))
     assert VALUE not in str(refusal.value)
-    assert name.encode("ascii", "backslashreplace").decode().replace("\t", "\\t") in str(refusal.value)
+    assert f"{name!a} is no header name" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Bcc", "bcc", "TO", "From", "Sender", "Cc", "Reply-To", "Subject", "Message-ID", "Date", "Received", "Return-Path", "MIME-Version", "Content-Type", "content-transfer-encoding", "Resent-To"],
+)
+def test_a_header_that_has_a_field_or_is_made_from_the_job_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        Email(**mail(headers={name: VALUE}))
+    assert VALUE not in str(refusal.value)
+    assert f"{name} cannot be set here" in str(refusal.value)
 
 
 def test_a_header_named_twice_is_refused() -> None:
@@ -81,12 +88,38 @@ def test_a_header_named_twice_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ada", "@example.com", "ada@", "ada@@example.com", "ada@b@example.com", "a b@example.com", "ada@exa mple.com"]
-    + ["ada@example.com, bob@example.com", "Team: ada@example.com;", "ada@example.com>", "<ada@example.com", "<>"]
-    + ["Lovelace, Ada <ada@example.com>", "Ada (x) <ada@example.com>", '"Ada <ada@example.com>', '"a"b" <a@b.example>']
-    + ["ada..l@example.com", ".ada@example.com", "ada@-example.com", "ada@example..com", "<@x.example:ada@example.com>"]
-    + ["ada@straße.example", "a" * 65 + "@example.com", "ada@" + "a." * 130 + "example", "ada@" + "a" * 64 + ".example"]
-    + ["(" * 5000 + "ada@example.com", "x" * 501 + " <ada@example.com>", '"ada\\"@example.com', "ada@[x y]"],
+    [
+        "",
+        "ada",
+        "@example.com",
+        "ada@",
+        "ada@@example.com",
+        "ada@b@example.com",
+        "a b@example.com",
+        "ada@exa mple.com",
+        "ada@example.com, bob@example.com",
+        "Team: ada@example.com;",
+        "ada@example.com>",
+        "<ada@example.com",
+        "<>",
+        "Lovelace, Ada <ada@example.com>",
+        "Ada (x) <ada@example.com>",
+        '"Ada <ada@example.com>',
+        '"a"b" <a@b.example>',
+        '"ada\\"@example.com',
+        "<@x.example:ada@example.com>",
+        "ada..l@example.com",
+        ".ada@example.com",
+        "ada@-example.com",
+        "ada@example..com",
+        "ada@[x y]",
+        pytest.param("ada@straße.example", id="a domain that IDNA 2003 and 2008 read differently"),
+        pytest.param("a" * 65 + "@example.com", id="long local part"),
+        pytest.param("ada@" + "a." * 130 + "example", id="long address"),
+        pytest.param("ada@" + "a" * 64 + ".example", id="long label"),
+        pytest.param("(" * 5000 + "ada@example.com", id="deep comments"),
+        pytest.param("x" * 501 + " <ada@example.com>", id="long name"),
+    ],
 )
 def test_what_is_not_one_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError) as refusal:

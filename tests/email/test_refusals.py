@@ -133,6 +133,17 @@ def test_a_server_that_never_finishes_its_answer_is_left(
     assert expected in str(job.last_error)
 
 
+@pytest.mark.parametrize("stage", ["STARTTLS", "AUTH"])
+def test_a_server_silent_before_the_mail_is_left(mailroom: Mailroom, scripted: ScriptedServer, stage: str) -> None:
+    scripted.script |= {"EHLO": ["250-test.example\r\n250-STARTTLS\r\n250 AUTH PLAIN"], stage: [SILENT]}
+    scheme = "smtp" if stage == "STARTTLS" else "smtp+plain"
+    job_id = mailroom.post()
+    mailroom.work(f"{scheme}://user:secret@127.0.0.1:{scripted.port}", answer_seconds=0.5)
+    job = mailroom.job(job_id)
+    assert (job.status, job.attempts) == ("pending", 1)
+    assert f"no answer within 0.5 s (at {stage})" in str(job.last_error)
+
+
 def test_a_server_silent_during_the_tls_handshake_is_left(
     mailroom: Mailroom, scripted: ScriptedServer, authority: Authority
 ) -> None:

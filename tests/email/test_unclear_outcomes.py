@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from jobqueue import JobRepository
@@ -122,17 +123,40 @@ def test_a_worker_killed_before_the_outcome_was_written(
 
 
 def test_an_attempt_that_lost_its_job_sends_nothing_at_most_once(mailroom: Mailroom, scripted: ScriptedServer) -> None:
-    """A worker that was asleep for long: meanwhile its job was recovered, and may be sent by another."""
+    """A worker that was asleep for long: meanwhile its job was recovered, and is sent by another."""
     job_id = mailroom.post(at_most_once=True)
-    recovered: list[bool] = []
 
-    def recover() -> None:
+    def recover_once() -> None:
+        scripted.before_reply.clear()
         with Session(mailroom.engine) as session, session.begin():
-            recovered.append(bool(JobRepository(session).recover_stale(timedelta(0))))
+            assert len(JobRepository(session).recover_stale(timedelta(0))) == 1
 
-    scripted.before_reply["RCPT"] = recover
+    scripted.before_reply["RCPT"] = recover_once
     mailroom.work(plain(scripted))
-    assert recovered[0]
-    assert [command for command in scripted.commands if command == "DATA"] == ["DATA"] * len(scripted.mails)
-    assert len(scripted.mails) <= 1
-    assert mailroom.job(job_id).attempts >= 2
+    job = mailroom.job(job_id)
+    assert (job.status, job.attempts, scripted.connections) == ("done", 2, 2)
+    assert len(scripted.mails) == 1
+    assert scripted.commands.count("DATA") == 1
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_no_transaction_stands_open_while_the_server_thinks(
+    mailroom: Mailroom, scripted: ScriptedServer, at_most_once: bool
+) -> None:
+    seen: list[int | None] = []
+
+    def look() -> None:
+        with Session(mailroom.engine) as session:
+            seen.append(
+                session.scalar(
+                    text(
+                        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                        "AND application_name = 'jobqueue job' AND xact_start IS NOT NULL"
+                    )
+                )
+            )
+
+    scripted.before_reply |= {"CONNECT": look, "END": look}
+    mailroom.post(at_most_once=at_most_once)
+    mailroom.work(plain(scripted))
+    assert seen == [0, 0]

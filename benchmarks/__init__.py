@@ -1,0 +1,1 @@
+"""Speed, as ratios to floors that are measured in the same run: ``python -m benchmarks``."""
