@@ -24,6 +24,7 @@ from functools import cache
 from typing import Final, Self
 
 from tenacity import wait_exponential, wait_random_exponential
+from tenacity.wait import WaitBaseT
 
 from jobqueue.bundled import mail_log
 from jobqueue.bundled.address import Mailbox, parse_mailbox
@@ -99,18 +100,18 @@ def _mailer_of_environment() -> Mailer:
     return Mailer.of(load_settings())
 
 
-def handlers_for(settings: Settings) -> Handlers:
-    """A registry with ``email_send`` for these settings.
+def handlers_for(settings: Settings, *, wait: WaitBaseT = WAIT) -> Handlers:
+    """A registry with ``email_send`` for these settings. ``wait``: see :meth:`Handlers.register`.
 
     :raises SettingsError: naming the variable that is missing or wrong.
     """
     registry = Handlers()
-    _register(registry, Mailer.of(settings))
+    _register(registry, Mailer.of(settings), wait)
     return registry
 
 
-def _register(registry: Handlers, mailer: Mailer | None) -> Handler[Email]:
-    @registry.register(JobKind.EMAIL_SEND, max_attempts=MAX_ATTEMPTS, wait=WAIT)
+def _register(registry: Handlers, mailer: Mailer | None, wait: WaitBaseT = WAIT) -> Handler[Email]:
+    @registry.register(JobKind.EMAIL_SEND, max_attempts=MAX_ATTEMPTS, wait=wait)
     def email_send(payload: Email, job: JobContext) -> None:
         try:
             used = mailer or _mailer_of_environment()

@@ -10,6 +10,7 @@ from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from jobqueue.bundled.message import Message
 from jobqueue.bundled.smtp import Verdicts
@@ -24,17 +25,19 @@ _ON_ITS_WAY: Final = unknown("the worker ended while it was sending the mail")
 
 
 def earlier_verdicts(job: JobContext) -> Verdicts:
-    """The last verdict on each recipient in earlier attempts of this job.
+    """The last verdict on each recipient in earlier attempts of this job; once accepted is accepted for ever.
 
     Looked up before every attempt, the first included: a job that was replayed starts again at attempt 1.
     """
     query = select(EmailLog).where(EmailLog.job_id == job.id).order_by(EmailLog.id)
+    verdicts: Verdicts = {}
     with job.separate_session() as session:
-        return {
-            recipient: Verdict(Outcome(row.outcome), row.reply or "", row.code)
-            for row in session.scalars(query)
-            for recipient in row.recipients
-        }
+        for row in session.scalars(query):
+            verdict = Verdict(Outcome(row.outcome), row.reply or "", row.code)
+            for recipient in row.recipients:
+                if recipient not in verdicts or verdicts[recipient].outcome is not Outcome.ACCEPTED:
+                    verdicts[recipient] = verdict
+    return verdicts
 
 
 def rows(job: JobContext, message: Message, verdicts: Verdicts) -> list[EmailLog]:
@@ -50,10 +53,15 @@ def by_verdict(verdicts: Verdicts) -> dict[Verdict, list[str]]:
 
 
 def keep(job: JobContext, entries: Sequence[EmailLog]) -> None:
-    """Write rows of an attempt that is about to fail. The failure is what counts: not being able to is only logged."""
+    """Write rows of an attempt that is about to fail. The failure is what counts: not being able to is only logged.
+
+    An attempt that lost its job adds only who has the mail. Its other verdicts are late: they must not cover up
+    what the attempt that holds the job has written meanwhile.
+    """
     try:
         with job.separate_session() as session:
-            session.add_all(entries)
+            held = _holds_job(session, job)
+            session.add_all(entry for entry in entries if held or entry.outcome == Outcome.ACCEPTED)
     except SQLAlchemyError as error:
         job.logger.error(
             "mdm.email_log could not be written, so that recipients who have the mail may get it again: %s",
@@ -64,16 +72,19 @@ def keep(job: JobContext, entries: Sequence[EmailLog]) -> None:
 def mark_on_its_way(job: JobContext, message: Message, recipients: Sequence[str]) -> None:
     """Write down that the mail is being sent, before it is: what a killed worker leaves behind must be known.
 
-    The job's row is locked meanwhile, so that nobody takes the job over between the look and the mark.
-
     :raises MailError: if this attempt does not hold the job any more.
     """
-    query = select(Job.status, Job.attempts).where(Job.id == job.id).with_for_update(read=True)
     with job.separate_session() as session:
-        found = session.execute(query).one_or_none()
-        if found is None or (found.status, found.attempts) != (JobStatus.RUNNING, job.attempt):
+        if not _holds_job(session, job):
             raise MailError("the job was taken over by another attempt; this one sent nothing")
         session.add(_row(job, message, recipients, _ON_ITS_WAY))
+
+
+def _holds_job(session: Session, job: JobContext) -> bool:
+    """Whether this attempt still has its job. The row stays locked, so that this holds until the commit."""
+    query = select(Job.status, Job.attempts).where(Job.id == job.id).with_for_update(read=True)
+    found = session.execute(query).one_or_none()
+    return found is not None and (found.status, found.attempts) == (JobStatus.RUNNING, job.attempt)
 
 
 def _row(job: JobContext, message: Message, recipients: Sequence[str], verdict: Verdict) -> EmailLog:

@@ -12,6 +12,7 @@ from jobqueue.bundled.message import Message
 from jobqueue.bundled.smtp_connection import Connection, Limits
 from jobqueue.bundled.smtp_reply import Outcome, Reply, Stage, Verdict, judge, trouble, unknown
 from jobqueue.bundled.smtp_server import Security, SmtpServer
+from jobqueue.errors import MailError
 
 Verdicts = dict[str, Verdict]
 """By recipient, as in the envelope."""
@@ -40,8 +41,8 @@ def hand_over(
 ) -> Verdicts:
     """Send ``message`` to ``recipients`` and tell what became of each.
 
-    ``before_data`` is called with the recipients that a transaction is about to send to; what it raises ends the
-    exchange and comes through. Everything that the server or the network does ends in verdicts.
+    ``before_data`` is called with the recipients that a transaction is about to send to; if it raises
+    ``MailError``, nothing is sent to them. Everything that the server or the network does ends in verdicts.
     """
     verdicts: Verdicts = {}
     connection = Connection(server, limits)
@@ -148,7 +149,10 @@ def _transaction(
                 raise _Settled(verdicts[recipient])
     if not taken:
         return
-    before_data(taken)
+    try:
+        before_data(taken)
+    except MailError as error:
+        raise _Settled(trouble(Stage.DATA, str(error))) from None
     reply = connection.command(Stage.DATA, "DATA")
     if reply.code == 354:
         reply = connection.send_mail(message.data)

@@ -256,6 +256,8 @@ def test_what_comes_in_plain_after_starttls_is_forgotten(mailroom: Mailroom, aut
         job_id = mailroom.post()
         mailroom.work(f"smtp://127.0.0.1:{server.port}?ca_file={authority.ca_file}")
         assert mailroom.log(job_id) == [("refused", ADA, 550)]
+        # Had the injected reply counted, each later one would have been taken for the next command's
+        assert server.commands[-2:] == ["RCPT TO:<ada@example.com>", "QUIT"]
 
 
 def test_the_number_of_attempts_is_bounded(mailroom: Mailroom, scripted: ScriptedServer) -> None:

@@ -139,6 +139,25 @@ def test_an_attempt_that_lost_its_job_sends_nothing_at_most_once(mailroom: Mailr
     assert scripted.commands.count("DATA") == 1
 
 
+def test_a_late_verdict_does_not_cover_up_what_the_next_attempt_wrote(
+    mailroom: Mailroom, scripted: ScriptedServer
+) -> None:
+    """The first attempt sleeps until the second has sent the mail, and then finds its own connection closed."""
+    job_id = mailroom.post()
+
+    def recover_and_wait_for_the_mail() -> None:
+        scripted.before_reply.clear()
+        with Session(mailroom.engine) as session, session.begin():
+            assert len(JobRepository(session).recover_stale(timedelta(0))) == 1
+        wait_until(lambda: mailroom.job(job_id).status == "done", what="the second attempt")
+
+    scripted.before_reply["RCPT"] = recover_and_wait_for_the_mail
+    scripted.script["DATA"] = ["354 go", CLOSE]
+    mailroom.work(plain(scripted))
+    assert len(scripted.mails) == 1
+    assert mailroom.log(job_id) == [("accepted", ADA, 250)]
+
+
 @pytest.mark.parametrize("at_most_once", [False, True])
 def test_no_transaction_stands_open_while_the_server_thinks(
     mailroom: Mailroom, scripted: ScriptedServer, at_most_once: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -95,9 +96,7 @@ class MailServer:
 
     @property
     def port(self) -> int:
-        assert self._controller.server is not None
-        port: int = self._controller.server.sockets[0].getsockname()[1]
-        return port
+        return self._controller.bound_port
 
     def _authenticate(
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: LoginPassword
@@ -123,10 +122,15 @@ class MailServer:
 class _Controller(Controller):
     """With port 0: aiosmtpd would connect to port 0 to see whether it listens, not to the one it was given."""
 
+    @property
+    def bound_port(self) -> int:
+        assert isinstance(self.server, asyncio.Server)
+        port: int = self.server.sockets[0].getsockname()[1]
+        return port
+
     def _trigger_server(self) -> None:
-        assert self.server is not None
-        self.port = self.server.sockets[0].getsockname()[1]
-        super()._trigger_server()
+        self.port = self.bound_port
+        super()._trigger_server()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
