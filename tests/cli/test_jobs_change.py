@@ -114,6 +114,12 @@ def test_a_limit_takes_the_oldest(run, make, statuses):
     assert statuses(*jobs) == [JobStatus.PENDING, JobStatus.PENDING, JobStatus.DLQ]
 
 
+def test_a_limit_counts_jobs_with_and_without_a_dedup_key_together(run, make, statuses):
+    jobs = [job for key in ("a", None, "b", None) for job in make(dlq=True, dedup_key=key)]
+    assert run("jobs", "replay", "--status", "dlq", "--limit", 2, "--yes").stdout == "replayed 2 jobs\n"
+    assert statuses(*jobs) == [JobStatus.PENDING, JobStatus.PENDING, JobStatus.DLQ, JobStatus.DLQ]
+
+
 def test_a_filter_narrows_down_ids(run, make, statuses):
     first, second = [*make(dlq=True, last_error="disk full"), *make(dlq=True, last_error="no route")]
     unknown = uuid4()

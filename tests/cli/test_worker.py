@@ -152,8 +152,8 @@ handlers = Handlers()
 
 @handlers.register("reindex")
 def reindex(payload: dict, job):
-    password = payload["password"]
-    job.session.execute(text("SELECT CAST(:password AS integer)"), {"password": password})
+    # PostgreSQL answers with the whole row
+    job.session.execute(text("INSERT INTO mdm.tenant (id, name) VALUES (NULL, :name)"), {"name": payload["password"]})
 
 @handlers.register("bulk_import")
 def bulk_import(payload: dict):
@@ -161,15 +161,16 @@ def bulk_import(payload: dict):
 """
 
 
-def test_nothing_of_a_payload_is_ever_shown_unasked(process, application, session):
+def test_nothing_of_a_payload_is_ever_shown_unasked(process, run, application, session):
     module = application(LEAKING)
     jobs = [JobFactory(job_kind=kind, payload={"password": SECRET}).id for kind in ("bulk_import", "reindex")]
     session.commit()
     logs = process("worker", f"{module}:handlers", "--drain", "--log-level", "debug")
-    shown = [process("jobs", "list"), process("jobs", "list", "--json"), process("stats", "--json")]
-    shown += [process("jobs", "show", job, *args) for job in jobs for args in ([], ["--json"])]
-    assert logs.returncode == 0
-    assert "ConnectionError" in shown[0].stdout
-    for result in (logs, *shown):
-        assert SECRET not in result.stdout + result.stderr
-    assert SECRET in process("jobs", "show", jobs[0], "--payload").stdout
+    assert (logs.returncode, SECRET in logs.stdout + logs.stderr) == (0, False)
+    errors = run("jobs", "list").stdout
+    assert "ConnectionError" in errors
+    assert "null value in column" in errors
+    shown = [errors, run("jobs", "list", "--json").output, run("stats", "--json").output]
+    shown += [run("jobs", "show", job, *args).output for job in jobs for args in ([], ["--json"])]
+    assert not any(SECRET in text for text in shown)
+    assert SECRET in run("jobs", "show", jobs[0], "--payload").stdout
