@@ -6,17 +6,16 @@ database's clock, and many jobs at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     ARRAY,
     DateTime,
-    Engine,
     Integer,
     Interval,
     SmallInteger,
@@ -26,7 +25,6 @@ from sqlalchemy import (
     cast,
     func,
     select,
-    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import IntegrityError
@@ -35,10 +33,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeEngine
 from uuid_utils.compat import uuid7
 
-from jobqueue.errors import EnqueueConflict, InvalidJob, UnknownKind, UnknownTenant
+from jobqueue.errors import EnqueueConflict, InvalidJob, UnknownTenant
 from jobqueue.models import Job, JobKindType
 from jobqueue.models.checks import check_column, check_delay
-from jobqueue.models.job import JOB
+from jobqueue.models.job import BOUND, JOB
+from jobqueue.models.known_kinds import require_kinds
 from jobqueue.states import ACTIVE
 
 _ROUNDS: Final = 10
@@ -115,7 +114,10 @@ def enqueue(
 ) -> Enqueued:
     """Write one job in the session's transaction; it exists when that commits. See ``NewJob`` for the arguments.
 
-    A key that is taken is no error: the result names the job that has it. An uncommitted twin is waited for.
+    A key that is taken is no error: the result names the job that has it. An uncommitted twin is waited for. So two
+    transactions that take the same keys in opposite order, one call each, deadlock: PostgreSQL ends one of them with
+    40P01, to be tried again (``enqueue_many`` takes many keys in one order). Above READ COMMITTED, a key that was
+    taken since the transaction's snapshot is a serialization failure, 40001, to be tried again likewise.
 
     :raises InvalidJob: (also ``PayloadError``, ``UnknownKind``) before anything was sent; the transaction goes on.
     :raises UnknownTenant: the tenant has no row; the transaction must be rolled back.
@@ -154,23 +156,19 @@ def enqueue_many(session: Session, jobs: Iterable[NewJob]) -> list[Enqueued]:
     rows = [_Row(index, uuid7(), job) for index, job in enumerate(jobs)]
     if not rows:
         return []
-    _require_kinds(session, {row.job.kind for row in rows})
+    require_kinds(session, {row.job.kind for row in rows})
     _autoflush(session)
     if len(rows) > 1:
         _serialize_crossing_keys(session, rows)
-    results: list[Enqueued | None] = [None] * len(rows)
-    waiting = sorted(rows, key=_key_order)
+    ordered = sorted(rows, key=_key_order)
     for _ in range(_ROUNDS):
-        _insert(session, waiting, results)
-        waiting = [row for row in waiting if results[row.index] is None]
-        if waiting:
-            _find(session, waiting, results)
-            # Whoever held the key has given it back between the two statements: try again
-            waiting = [row for row in waiting if results[row.index] is None]
-        if not waiting:
-            return [result for result in results if result is not None]
+        with _undone_unless_complete(session, rows) as results:
+            _insert(session, ordered, results)
+            _find(session, [row for row in ordered if row.index not in results], results)
+        if len(results) == len(rows):
+            return [results[row.index] for row in rows]
     raise EnqueueConflict(
-        f"{len(waiting)} keys were taken and given back by other transactions {_ROUNDS} times in a row; "
+        f"a key was taken and given back by other transactions {_ROUNDS} times in a row; "
         "roll back and try the transaction again"
     )
 
@@ -198,11 +196,34 @@ def _key_order(row: _Row) -> tuple[bool, UUID, str, str, str]:
     )
 
 
-def _insert(session: Session, rows: Sequence[_Row], results: list[Enqueued | None]) -> None:
+@contextmanager
+def _undone_unless_complete(session: Session, rows: Sequence[_Row]) -> Iterator[dict[int, Enqueued]]:
+    """Collects the result of each row, by its index.
+
+    A row has none if whoever held its key gave it back between the insert and the look. All is then tried again:
+    from the start, by a savepoint, since a key that is taken out of order can deadlock.
+    """
+    several = len(rows) > 1 and any(_has_key(row) for row in rows)
+    savepoint = session.connection(bind_arguments=BOUND).begin_nested() if several else None
+    results: dict[int, Enqueued] = {}
+    yield results
+    if savepoint is None:
+        return
+    if len(results) == len(rows):
+        savepoint.commit()
+    else:
+        savepoint.rollback()
+
+
+def _has_key(row: _Row) -> bool:
+    return row.job.idempotency_key is not None or row.job.dedup_key is not None
+
+
+def _insert(session: Session, rows: Sequence[_Row], results: dict[int, Enqueued]) -> None:
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         try:
-            created = set(session.scalars(_INSERT, _arrays(chunk)))
+            created = set(session.scalars(_INSERT, _arrays(chunk), bind_arguments=BOUND))
         except IntegrityError as error:
             raise _refused(error) from error
         for row in chunk:
@@ -210,10 +231,10 @@ def _insert(session: Session, rows: Sequence[_Row], results: list[Enqueued | Non
                 results[row.index] = Enqueued(row.id, created=True)
 
 
-def _find(session: Session, rows: Sequence[_Row], results: list[Enqueued | None]) -> None:
+def _find(session: Session, rows: Sequence[_Row], results: dict[int, Enqueued]) -> None:
     """The jobs that hold the keys of ``rows``."""
     for statement, key in ((_BY_IDEMPOTENCY_KEY, "idempotency_key"), (_BY_DEDUP_KEY, "dedup_key")):
-        wanted = [row for row in rows if results[row.index] is None and getattr(row.job, key) is not None]
+        wanted = [row for row in rows if row.index not in results and getattr(row.job, key) is not None]
         if not wanted:
             continue
         found = session.execute(
@@ -224,6 +245,7 @@ def _find(session: Session, rows: Sequence[_Row], results: list[Enqueued | None]
                 "kinds": [row.job.kind for row in wanted],
                 "keys": [getattr(row.job, key) for row in wanted],
             },
+            bind_arguments=BOUND,
         )
         for index, job_id in found:
             results[index] = Enqueued(job_id, created=False)
@@ -235,9 +257,9 @@ def _serialize_crossing_keys(session: Session, rows: Sequence[_Row]) -> None:
     Released by the end of the transaction, and so safe behind a transaction-mode pooler.
     """
     crossing = any(row.job.idempotency_key and row.job.dedup_key for row in rows)
-    if crossing or any(row.job.idempotency_key or row.job.dedup_key for row in rows):
+    if any(_has_key(row) for row in rows):
         lock = func.pg_advisory_xact_lock if crossing else func.pg_advisory_xact_lock_shared
-        session.execute(select(lock(func.hashtext("mdm.job keys"), 0)))
+        session.execute(select(lock(func.hashtext("mdm.job keys"), 0)), bind_arguments=BOUND)
 
 
 def _refused(error: IntegrityError) -> Exception:
@@ -254,25 +276,6 @@ def _autoflush(session: Session) -> None:
     # Called from within a flush event there is nothing to flush, and SQLAlchemy has no public way to ask
     if session.autoflush and not session._flushing:
         session.flush()
-
-
-_known_kinds: WeakKeyDictionary[Engine, frozenset[str]] = WeakKeyDictionary()
-
-
-def _require_kinds(session: Session, kinds: set[str]) -> None:
-    """Refuse kinds that the enum lacks before PostgreSQL does: that would abort the caller's transaction."""
-    engine = session.get_bind(Job).engine
-    if not kinds <= _known_kinds.get(engine, frozenset()):
-        _known_kinds[engine] = frozenset(session.scalars(_KINDS))
-        missing = kinds - _known_kinds[engine]
-        if missing:
-            raise UnknownKind(sorted(missing))
-
-
-_KINDS: Final = text(
-    "SELECT enumlabel::text FROM pg_enum JOIN pg_type ON pg_type.oid = enumtypid "
-    "WHERE typname = 'job_kind' AND typnamespace = 'mdm'::regnamespace"
-)
 
 
 def _arrays(rows: Sequence[_Row]) -> dict[str, list[Any]]:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import StatementError
 
 MAX_BYTES: Final = 4096
 """The longest text that is kept, in bytes of UTF-8. Of a longer one the head and the tail remain."""
@@ -22,18 +22,25 @@ _MAX_FRAMES: Final = 12
 _MAX_CAUSES: Final = 4
 _SCAN: Final = 32 * 1024
 
+_MAX_WORD: Final = 1000
+
+# Each in linear time: none looks beyond the next place where it could begin
 _URL_USER: Final = re.compile(r"(?<=://)[^/\s?#'\"<>]*@")
-_URL_QUERY: Final = re.compile(r"(://[^\s?#'\"<>]*\?)[^\s#'\"<>]+")
-_CONNECTION_PASSWORD: Final = re.compile(
-    r"(?i)\b(password|passwd|secret|token|api_?key)(\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s&,;]+)"
+_URL_QUERY: Final = re.compile(r"(://(?:(?!://)[^\s?#'\"<>])*\?)[^\s#'\"<>]+")
+_NAMED_SECRET: Final = re.compile(
+    r"(?i)(password|passwd|secret|token|api[_-]?key|authorization)([\"']?\s*[=:]\s*(?:(?:basic|bearer)\s+)?)"
+    r"('[^']*'|\"[^\"]*\"|[^\s&,;]+)"
 )
+# PostgreSQL's DETAIL, CONTEXT and the like repeat the row's values, SQLAlchemy's text the statement and its parameters
+_DETAIL: Final = re.compile(r"\n(?=DETAIL:|CONTEXT:|QUERY:|LINE \d+:|\[SQL: |\[parameters: )")
+_QUOTED: Final = re.compile(r"(?s)\".*\"")
 
 
 def failure_text(error: BaseException) -> str:
     """``error`` with its causes and innermost frames, cleaned and cut. Never raises."""
     try:
         return clean("\n".join(_lines(error)))
-    except Exception:
+    except BaseException:
         return FALLBACK
 
 
@@ -41,7 +48,7 @@ def failure_summary(error: BaseException) -> str:
     """The first line of :func:`failure_text`, for logs."""
     try:
         return clean(_headline(error)).splitlines()[0][:500]
-    except Exception:
+    except BaseException:
         return FALLBACK
 
 
@@ -62,10 +69,10 @@ def clean(text: str, max_bytes: int = MAX_BYTES) -> str:
 
 
 def mask(text: str) -> str:
-    """``text`` without the user part and the query of URLs, and without ``password=...`` and the like."""
+    """``text`` without the user part and the query of URLs, ``password=...``, ``'token': '...'`` and the like."""
     text = _URL_USER.sub("***@", text)
     text = _URL_QUERY.sub(r"\1***", text)
-    return _CONNECTION_PASSWORD.sub(r"\1\2***", text)
+    return _NAMED_SECRET.sub(r"\1\2***", text)
 
 
 def _lines(error: BaseException) -> Iterator[str]:
@@ -90,25 +97,32 @@ def _headline(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        if isinstance(error, StatementError):
-            # str() of it repeats the statement and its parameters; the driver's words are enough
-            return _without_detail(_shorten(str(error.orig or error.args[0]), _SCAN))
-        text = _shorten(str(error), _SCAN)
-        return _without_detail(text) if _is_driver_error(error) else text
-    except Exception:
+        return _shorten(_words(error), _SCAN)
+    except BaseException:
+        # Its __str__ is the code of others: it may raise what it likes
         return "(its text cannot be read)"
 
 
-def _is_driver_error(error: BaseException) -> bool:
-    return isinstance(error, DBAPIError) or type(error).__module__.split(".")[0] in {"psycopg", "asyncpg"}
-
-
-def _without_detail(text: str) -> str:
-    """PostgreSQL's DETAIL and CONTEXT repeat the row's values."""
-    return re.split(r"\n(?=DETAIL:|CONTEXT:|LINE \d+:)", text, maxsplit=1)[0]
+def _words(error: BaseException) -> str:
+    if isinstance(error, StatementError):
+        # str() of it repeats the statement and its parameters; the driver's words are enough
+        return _words(error.orig) if error.orig else str(error.args[0])
+    # psycopg's text has the details under headings in the server's language
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    text = primary or _DETAIL.split(str(error), maxsplit=1)[0]
+    if str(getattr(error, "sqlstate", None)).startswith("22"):
+        # A data error quotes the value that it is about
+        text = _QUOTED.sub('"***"', text)
+    return text
 
 
 def _shorten(text: str, characters: int) -> str:
     if len(text) <= 2 * characters:
         return text
-    return text[:characters] + "\n[... shortened ...]\n" + text[-characters:]
+    # Without the words that are cut: half a secret would not be recognized as one
+    head, tail = text[:characters], text[-characters:]
+    if cut := re.search(r"\s\S*\Z", head[-_MAX_WORD:]):
+        head = head[: cut.start() - _MAX_WORD]
+    if cut := re.search(r"\s", tail[:_MAX_WORD]):
+        tail = tail[cut.start() :]
+    return f"{head}\n[... shortened ...]\n{tail}"

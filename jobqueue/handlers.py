@@ -206,7 +206,8 @@ class Handlers:
     ) -> Callable[[HandlerFunction[T]], Handler[T]]:
         """Register the decorated function, plain or async, for ``kind``.
 
-        It takes the payload and, if it wants, the ``JobContext``. The annotation of the payload is its type:
+        It takes the payload and, if it wants, the ``JobContext``: as its second parameter, which has no default or is
+        called ``job``. The annotation of the payload is its type:
         ``dict``, a pydantic model, a dataclass or a TypedDict.
 
         ``timeout`` limits an attempt (None: the worker's setting; 0: no limit). ``max_attempts`` is for jobs that
@@ -219,6 +220,13 @@ class Handlers:
         """
         kind = check_column("job_kind", kind)
         check_column("max_attempts", max_attempts)
+        for name, strategy in (("wait", wait), ("retry", retry)):
+            if not callable(strategy):
+                raise HandlerError(
+                    f"{name} of the handler of {kind!r} must be a tenacity strategy, such as "
+                    f"tenacity.{'wait_fixed(60)' if name == 'wait' else 'retry_if_exception_type(OSError)'}, "
+                    f"got {strategy!r}"
+                )
         if timeout is not None and (not isinstance(timeout, timedelta) or timeout < timedelta(0)):
             raise InvalidJob(f"timeout must be a datetime.timedelta of at least 0, got {timeout!r}")
 
@@ -244,19 +252,24 @@ class Handlers:
     def include(self, other: Handlers) -> None:
         """Take over all handlers of another registry, such as a bundled one.
 
-        :raises HandlerError: if a kind has a handler already.
+        :raises HandlerError: if a kind has a handler already; then none is taken over.
         """
+        for handler in other:
+            self._require_free(handler)
         for handler in other:
             self._add(handler)
 
     def _add(self, handler: Handler[Any]) -> None:
+        self._require_free(handler)
+        self._by_kind[handler.kind] = handler
+
+    def _require_free(self, handler: Handler[Any]) -> None:
         known = self._by_kind.get(handler.kind)
         if known is not None:
             raise HandlerError(
                 f"the kind {handler.kind!r} has a handler already, {_name(known.function)}; "
                 f"register {_name(handler.function)} for another kind, or in another registry"
             )
-        self._by_kind[handler.kind] = handler
 
     def get(self, kind: str) -> Handler[Any] | None:
         """The handler of a kind."""
@@ -293,7 +306,9 @@ def _signature(kind: str, function: Callable[..., Any]) -> tuple[Any, bool]:
             f"an annotation of the handler of {kind!r}, {_name(function)}, cannot be resolved ({error}); "
             "import the type at run time, not under TYPE_CHECKING"
         ) from error
-    return hints.get(positional[0].name, dict), len(positional) > 1
+    # A second parameter that has a default may be the function's own affair
+    takes_job = len(positional) > 1 and (positional[1] in required or positional[1].name == "job")
+    return hints.get(positional[0].name, dict), takes_job
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

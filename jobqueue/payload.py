@@ -2,6 +2,9 @@
 
 Whatever JSON cannot carry, or would change silently (a tuple becomes a list, the key 1 the key "1"), is
 refused with its path, before any SQL is sent.
+
+What remains is a matter of jsonb, which knows decimal numbers only: a float from 1e16 on comes back as the int of the
+same digits, and -0.0 as 0.0. A field that a handler's type declares as float comes back as the float it was.
 """
 
 from __future__ import annotations
@@ -71,9 +74,9 @@ class _Checker:
         if self._enter(value, path, depth):
             for key, item in value.items():
                 if type(key) is not str:
-                    self._fault(path, f"the key {key!r} is {_type_name(key)}; JSON keys are str: pass str(key)")
+                    self._fault(path, f"the key {_shown(key)} is {_type_name(key)}; JSON keys are str: pass str(key)")
                     continue
-                inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{_shown(key)}]"
+                inner = f"{path}.{key}" if len(key) <= 40 and key.isidentifier() else f"{path}[{_shown(key)}]"
                 self._text(key, inner, "the key")
                 copy[key] = self._value(item, inner, depth + 1)
             self._open.discard(id(value))
@@ -156,9 +159,12 @@ def _type_name(value: object) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _shown(key: str) -> str:
+def _shown(key: object) -> str:
     """A key as part of a path: visible escapes, and not its whole length."""
-    return repr(key[:40]) + ("..." if len(key) > 40 else "")
+    if type(key) is str:
+        return ascii(key[:40]) + ("..." if len(key) > 40 else "")
+    # Only of what has a short and harmless repr
+    return repr(key)[:40] if isinstance(key, int | float | None) else "of that type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +196,9 @@ class PayloadType(Generic[T]):
             return check_payload(payload)
         value = _validated(self._adapter.validate_python, payload)
         try:
-            # round_trip leaves out computed fields, which the type would refuse at parse time
-            dumped = self._adapter.dump_python(value, mode="json", round_trip=True, warnings="error")
+            # round_trip leaves out computed fields, which the type would refuse at parse time; and by name, since a
+            # field may be written under another alias than it is read
+            dumped = self._adapter.dump_python(value, mode="json", by_alias=False, round_trip=True, warnings="error")
         except Exception as error:
             raise PayloadError([("$", f"cannot be written as JSON: {error}")]) from error
         return check_payload(dumped)
@@ -209,7 +216,7 @@ class PayloadType(Generic[T]):
 
 def _validated(validate: Callable[..., T], payload: object) -> T:
     try:
-        return validate(payload)
+        return validate(payload, by_alias=True, by_name=True)
     except ValidationError as error:
         # include_input=False: what is wrong belongs into logs, the data does not
         raise PayloadError(

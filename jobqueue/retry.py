@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tenacity import Future, RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
+from jobqueue.failure import failure_summary
+
 if TYPE_CHECKING:
     from tenacity.retry import RetryBaseT
     from tenacity.wait import WaitBaseT
@@ -52,16 +54,27 @@ class RetryPolicy:
         state = _state(attempt, error)
         try:
             return _bounded(self.wait(state))
-        except Exception:
-            logger.exception("the wait strategy %r failed at attempt %d; using the default", self.wait, attempt)
+        except Exception as fault:
+            # No traceback: the error of the job is in it, and that may hold what is no business of a log's reader
+            logger.error(
+                "the wait strategy %r failed at attempt %d, using the default: %s",
+                self.wait,
+                attempt,
+                failure_summary(fault),
+            )
             return _bounded(DEFAULT_WAIT(state))
 
     def wants(self, attempt: int, error: BaseException) -> bool:
         """Whether ``error`` is to be tried again. A predicate that itself fails is logged and counts as yes."""
         try:
             return bool(self.retry(_state(attempt, error)))
-        except Exception:
-            logger.exception("the retry predicate %r failed at attempt %d; trying again", self.retry, attempt)
+        except Exception as fault:
+            logger.error(
+                "the retry predicate %r failed at attempt %d, trying again: %s",
+                self.retry,
+                attempt,
+                failure_summary(fault),
+            )
             return True
 
 

@@ -123,7 +123,7 @@ def postgres_url(text: str) -> URL:
     """
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: the port is no number; it may be part of a password
         raise SettingsError(
             "the database URL cannot be read; write postgresql://user:password@host/name, "
             "with special characters of the password percent-encoded"

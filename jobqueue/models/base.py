@@ -34,7 +34,7 @@ class JobKindType(ENUM):
 
     def __init__(self, *labels: str, **options: Any) -> None:
         # SQLAlchemy copies types by calling __init__ with what it read from their attributes
-        given: dict[str, Any] = {"name": "job_kind", "metadata": Base.metadata} | options
+        given: dict[str, Any] = {"name": "job_kind", "schema": SCHEMA, "metadata": Base.metadata} | options
         super().__init__(*(labels or (kind.value for kind in JobKind)), **given)
 
     def bind_processor(self, dialect: Dialect) -> None:
@@ -50,6 +50,7 @@ class JobKindType(ENUM):
 job_status_type: Final = ENUM(
     JobStatus,
     name="job_status",
+    schema=SCHEMA,
     metadata=Base.metadata,
     values_callable=lambda statuses: [status.value for status in statuses],
 )

@@ -128,6 +128,9 @@ class Job(Base):
 JOB: Table = Job.__table__  # type: ignore[assignment]  # declared as FromClause
 """The table, for statements that need nothing of the ORM."""
 
+BOUND: Final = {"mapper": Job}
+"""The ``bind_arguments`` of such statements: an application's session may have one database per declarative base."""
+
 # Not `postgresql_with=`, which SQLAlchemy 2.0 does not know for tables
 _set_autovacuum: Final = "ALTER TABLE mdm.job SET ({})".format(", ".join(f"{k} = {v}" for k, v in AUTOVACUUM.items()))
 event.listen(JOB, "after_create", DDL(_set_autovacuum))  # type: ignore[no-untyped-call]

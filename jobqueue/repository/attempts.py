@@ -38,23 +38,26 @@ from sqlalchemy.types import TypeEngine
 
 from jobqueue.models import AuditEntry
 from jobqueue.models.base import job_status_type
-from jobqueue.models.job import JOB
+from jobqueue.models.job import BOUND, JOB
 from jobqueue.repository.tokens import Ended, Outcome, Renewal, Token
 from jobqueue.states import JobStatus, Transition
 
 _NOW: Final = func.clock_timestamp()
 
 
-def finish(session: Session, outcomes: Sequence[Outcome]) -> list[Ended]:
-    """Most outcomes are done: they take the narrow statement, the others the wide one."""
+def finish(session: Session, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> list[Ended]:
+    """Most outcomes are done: they take the narrow statement, the others the wide one.
+
+    With ``skip_locked``, jobs whose rows are locked are left as they are; ``still_held`` tells them from lost claims.
+    """
     done = [outcome for outcome in outcomes if outcome.verb is Transition.DONE]
     other = [outcome for outcome in outcomes if outcome.verb is not Transition.DONE]
     rows: list[Any] = []
     for worker, group in _by_worker(done).items():
-        rows += session.execute(_FINISH_DONE, _tokens(worker, group))
+        rows += session.execute(_FINISH_DONE[skip_locked], _tokens(worker, group), bind_arguments=BOUND)
     for worker, group in _by_worker(other).items():
-        rows += session.execute(_FINISH, _tokens(worker, group) | _ends(group))
-    _audit_ends(session, {outcome.token.id: outcome for outcome in outcomes}, rows)
+        rows += session.execute(_FINISH[skip_locked], _tokens(worker, group) | _ends(group), bind_arguments=BOUND)
+    _audit_ends(session, outcomes, rows)
     return [Ended(row.id, row.status) for row in rows]
 
 
@@ -62,10 +65,10 @@ def renew(session: Session, tokens: Collection[Token]) -> Renewal:
     renewed: set[UUID] = set()
     held: set[UUID] = set()
     for worker, group in _by_worker(tokens).items():
-        renewed.update(session.scalars(_RENEW, _tokens(worker, group)))
+        renewed.update(session.scalars(_RENEW, _tokens(worker, group), bind_arguments=BOUND))
         missing = [token for token in group if token.id not in renewed]
         if missing:
-            held.update(session.scalars(_HELD, _tokens(worker, missing)))
+            held.update(session.scalars(_HELD, _tokens(worker, missing), bind_arguments=BOUND))
     lost = {token.id for token in tokens} - renewed - held
     return Renewal(frozenset(renewed), frozenset(lost))
 
@@ -73,7 +76,7 @@ def renew(session: Session, tokens: Collection[Token]) -> Renewal:
 def release(session: Session, tokens: Collection[Token]) -> list[UUID]:
     released: list[UUID] = []
     for worker, group in _by_worker(tokens).items():
-        released += session.scalars(_RELEASE, _tokens(worker, group))
+        released += session.scalars(_RELEASE, _tokens(worker, group), bind_arguments=BOUND)
     return released
 
 
@@ -81,7 +84,7 @@ def still_held(session: Session, tokens: Collection[Token]) -> set[UUID]:
     """Which of the attempts hold their claim now."""
     held: set[UUID] = set()
     for worker, group in _by_worker(tokens).items():
-        held.update(session.scalars(_HELD, _tokens(worker, group)))
+        held.update(session.scalars(_HELD, _tokens(worker, group), bind_arguments=BOUND))
     return held
 
 
@@ -92,7 +95,7 @@ def already_ended(session: Session, tokens: Collection[Token]) -> set[UUID]:
     """
     ended: set[UUID] = set()
     for worker, group in _by_worker(tokens).items():
-        ended.update(session.scalars(_ENDED, _tokens(worker, group)))
+        ended.update(session.scalars(_ENDED, _tokens(worker, group), bind_arguments=BOUND))
     return ended
 
 
@@ -149,17 +152,17 @@ def _among(claims: CTE) -> ColumnElement[bool]:
     return JOB.c.id == func.any(func.array(select(claims.c.id).scalar_subquery()))
 
 
-def _finish_done() -> ReturningUpdate[Any]:
+def _finish_done(skip_locked: bool) -> ReturningUpdate[Any]:
     return (
         update(JOB)
-        .where(_among(_claims(_GIVEN)))
+        .where(_among(_claims(_GIVEN, skip_locked=skip_locked)))
         .values(status=JobStatus.DONE, completed_at=_NOW)
-        .returning(JOB.c.id, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
+        .returning(JOB.c.id, JOB.c.started_at, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
     )
 
 
-def _finish() -> ReturningUpdate[Any]:
-    attempt = _claims(_GIVEN_ENDS)
+def _finish(skip_locked: bool) -> ReturningUpdate[Any]:
+    attempt = _claims(_GIVEN_ENDS, skip_locked=skip_locked)
     snoozed = attempt.c.verb == Transition.SNOOZE.value
     # Decided here, not by the worker: max_attempts may have changed since the claim
     retried = and_(attempt.c.verb == Transition.RETRY.value, JOB.c.attempts < JOB.c.max_attempts)
@@ -180,7 +183,7 @@ def _finish() -> ReturningUpdate[Any]:
             claimed_by=case((returns, null()), else_=JOB.c.claimed_by),
             claimed_at=case((returns, null()), else_=JOB.c.claimed_at),
         )
-        .returning(JOB.c.id, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
+        .returning(JOB.c.id, JOB.c.started_at, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
     )
 
 
@@ -208,8 +211,8 @@ def _status(status: JobStatus) -> ColumnElement[JobStatus]:
     return cast(status.value, job_status_type)
 
 
-_FINISH_DONE: Final = _finish_done()
-_FINISH: Final = _finish()
+_FINISH_DONE: Final = {skip_locked: _finish_done(skip_locked) for skip_locked in (False, True)}
+_FINISH: Final = {skip_locked: _finish(skip_locked) for skip_locked in (False, True)}
 _RENEW: Final = _renew()
 _RELEASE: Final = _release()
 _HELD: Final = _matching(_GIVEN, *_HOLDS_CLAIM)
@@ -245,17 +248,20 @@ def _ends(group: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _audit_ends(session: Session, outcomes: Mapping[UUID, Outcome], rows: Sequence[Any]) -> None:
+def _audit_ends(session: Session, outcomes: Sequence[Outcome], rows: Sequence[Any]) -> None:
+    # Not by id alone: a batch may hold a late attempt of a job beside the one that has the claim
+    by_attempt = {(outcome.token.id, outcome.token.started_at): outcome for outcome in outcomes}
+    ends = [(row, by_attempt[row.id, row.started_at]) for row in rows]
     entries = [
         {
             "tenant_id": row.tenant_id,
             "action": f"job_{row.status.value}",
             "job_id": row.id,
-            "actor": outcomes[row.id].token.worker,
-            "details": {"kind": row.job_kind, "attempts": row.attempts, "error": outcomes[row.id].error},
+            "actor": outcome.token.worker,
+            "details": {"kind": row.job_kind, "attempts": row.attempts, "error": outcome.error},
         }
-        for row in rows
-        if row.status in outcomes[row.id].audit
+        for row, outcome in ends
+        if row.status in outcome.audit
     ]
     if entries:
         session.execute(insert(AuditEntry), entries)

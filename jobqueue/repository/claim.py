@@ -26,9 +26,12 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import ReturningUpdate
 
+from jobqueue.errors import InvalidJob
 from jobqueue.models import JobKindType
 from jobqueue.models.base import job_status_type
-from jobqueue.models.job import JOB
+from jobqueue.models.checks import check_text
+from jobqueue.models.job import BOUND, JOB
+from jobqueue.models.known_kinds import require_kinds
 from jobqueue.repository.tokens import Token
 from jobqueue.states import JobStatus
 
@@ -69,12 +72,15 @@ def claim(
     kinds: Collection[str] | None,
     tenants: Collection[UUID] | None,
 ) -> list[Claimed]:
-    parameters: dict[str, Any] = {"worker": worker, "limit": limit}
+    if type(limit) is not int or limit < 0:
+        raise InvalidJob(f"limit must be an int of at least 0, got {limit!r}")
+    parameters: dict[str, Any] = {"worker": check_text("worker", worker), "limit": limit}
     if kinds is not None:
+        require_kinds(session, kinds)
         parameters["kinds"] = sorted(kinds)
     if tenants is not None:
         parameters["tenants"] = sorted(tenants)
-    rows = session.execute(_STATEMENTS[kinds is not None, tenants is not None], parameters)
+    rows = session.execute(_STATEMENTS[kinds is not None, tenants is not None], parameters, bind_arguments=BOUND)
     claimed = [Claimed(Token(row.id, worker, row.started_at), *row[2:]) for row in rows]
     # RETURNING has no order of its own
     claimed.sort(key=lambda job: (job.priority, job.available_at, job.id))
@@ -140,7 +146,7 @@ def _due(by_kind: bool, by_tenant: bool) -> Select[Any]:
         )
         .order_by(job.c.available_at)
         .limit(bindparam("limit", type_=Integer))
-        .with_for_update(skip_locked=True, of=job)
+        .with_for_update(skip_locked=True)
         .lateral("due")
     )
     return (

@@ -12,7 +12,7 @@ from sqlalchemy import Integer, Interval, bindparam, case, func, insert, select,
 from sqlalchemy.orm import Session
 
 from jobqueue.models import AuditEntry
-from jobqueue.models.job import JOB
+from jobqueue.models.job import BOUND, JOB
 from jobqueue.states import JobStatus
 
 _NOW: Final = func.clock_timestamp()
@@ -33,7 +33,7 @@ class Recovered:
 def recover_stale(
     session: Session, stale_after: timedelta, *, limit: int, unaudited: Collection[str]
 ) -> list[Recovered]:
-    rows = session.execute(_RECOVER, {"stale_after": stale_after, "limit": limit})
+    rows = session.execute(_RECOVER, {"stale_after": stale_after, "limit": limit}, bind_arguments=BOUND)
     recovered = [Recovered(*row) for row in rows]
     entries = [
         {
@@ -70,12 +70,13 @@ def _statement() -> Any:
     left = JOB.c.attempts < JOB.c.max_attempts
     return (
         update(JOB)
-        .where(JOB.c.id == stale.c.id)
+        # By the primary key first: for the join alone the planner may read the whole table
+        .where(JOB.c.id == func.any(func.array(select(stale.c.id).scalar_subquery())), JOB.c.id == stale.c.id)
         .values(
             status=case((left, text("'pending'::mdm.job_status")), else_=text("'dlq'::mdm.job_status")),
             last_error=func.concat(
                 "worker lost: ",
-                stale.c.claimed_by,
+                func.left(stale.c.claimed_by, 500),
                 " did not renew its claim during attempt ",
                 JOB.c.attempts,
                 "; it crashed, was killed or could not reach the database",

@@ -53,32 +53,27 @@ class JobFilter:
 Which: TypeAlias = UUID | Iterable[UUID] | JobFilter
 
 
-def ids_of(which: Which) -> list[UUID] | None:
-    """The ids that were named; None for a filter.
+def listed(which: Which) -> list[UUID] | JobFilter:
+    """``which`` in a form that can be read several times, as an iterator cannot.
 
     :raises InvalidJob: if something else than an id is among them.
     """
     if isinstance(which, JobFilter):
-        return None
-    ids = [which] if isinstance(which, UUID) else list(which)
+        return which
+    ids = list(which) if isinstance(which, Iterable) else [which]
     for job_id in ids:
         if not isinstance(job_id, UUID):
             raise InvalidJob(f"a job id is a uuid.UUID, got {job_id!r}; pass UUID(...), or a JobFilter")
     return ids
 
 
-def selected(
-    which: Which, statuses: Collection[JobStatus], *columns: Any, condition: ColumnElement[bool] | None = None
-) -> Select[Any]:
+def selected(which: Which, statuses: Collection[JobStatus], *columns: Any) -> Select[Any]:
     """The jobs of ``which`` that are in one of ``statuses``, oldest first.
 
     In the order of their ids, so that two operators who lock the same jobs cannot deadlock.
     """
-    ids = ids_of(which)
+    which = listed(which)
     query = select(JOB.c.id, *columns).where(JOB.c.status.in_(sorted(statuses))).order_by(JOB.c.id)
-    if condition is not None:
-        query = query.where(condition)
-    if ids is not None:
-        return query.where(JOB.c.id == func.any(literal(ids, ARRAY(Uuid()))))
-    assert isinstance(which, JobFilter)
-    return query.where(*which.conditions()).limit(which.limit)
+    if isinstance(which, JobFilter):
+        return query.where(*which.conditions()).limit(which.limit)
+    return query.where(JOB.c.id == func.any(literal(which, ARRAY(Uuid()))))

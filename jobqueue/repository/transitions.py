@@ -11,10 +11,11 @@ from typing import Final
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
-    ColumnElement,
     Delete,
     Update,
+    Uuid,
     delete,
     func,
     insert,
@@ -31,8 +32,8 @@ from sqlalchemy.orm.util import identity_key
 from jobqueue.errors import DedupKeyTaken, JobNotFound, JobQueueError, TransitionRefused
 from jobqueue.models import AuditEntry, Job
 from jobqueue.models.checks import check_text
-from jobqueue.models.job import JOB
-from jobqueue.repository.selection import Which, ids_of, selected
+from jobqueue.models.job import BOUND, JOB
+from jobqueue.repository.selection import JobFilter, Which, listed, selected
 from jobqueue.states import ACTIVE, DISCARDABLE, JobStatus, Transition, sources
 
 _NOW: Final = func.clock_timestamp()
@@ -47,7 +48,7 @@ class Changed:
 
 
 def cancel(session: Session, which: Which, *, actor: str, reason: str | None) -> Changed:
-    statuses = sources(Transition.CANCEL)
+    which, statuses = listed(which), sources(Transition.CANCEL)
     text = f"cancelled by {check_text('actor', actor)}"
     if reason is not None:
         text += f": {check_text('reason', reason)}"
@@ -57,13 +58,14 @@ def cancel(session: Session, which: Which, *, actor: str, reason: str | None) ->
 
 
 def discard(session: Session, which: Which, *, actor: str) -> Changed:
+    which = listed(which)
     ids = _apply(session, delete(JOB), _picked(which, DISCARDABLE), "discard", actor)
     return Changed(ids, _refusals(session, which, ids, "discarded", DISCARDABLE))
 
 
 def replay(session: Session, which: Which, *, actor: str) -> Changed:
     """Jobs with a ``dedup_key`` go one by one, each in a savepoint: one that cannot come back stops no other."""
-    statuses = sources(Transition.REPLAY)
+    which, statuses = listed(which), sources(Transition.REPLAY)
     change = update(JOB).values(
         status=JobStatus.PENDING,
         attempts=0,
@@ -72,10 +74,14 @@ def replay(session: Session, which: Which, *, actor: str) -> Changed:
         claimed_by=null(),
         claimed_at=null(),
     )
-    keyed = session.execute(selected(which, statuses, JOB.c.dedup_key, condition=JOB.c.dedup_key.is_not(None))).all()
-    ids = _apply(session, change, _picked(which, statuses, JOB.c.dedup_key.is_(None)), "replay", actor)
+    # Picked once, so that a filter's limit counts for jobs with and without a key together
+    picked = session.execute(selected(which, statuses, JOB.c.dedup_key).with_for_update(), bind_arguments=BOUND).all()
+    plain = [row.id for row in picked if row.dedup_key is None]
+    ids = _apply(session, change, _picked(plain, statuses), "replay", actor)
     taken: dict[UUID, JobQueueError] = {}
-    for row in keyed:
+    for row in picked:
+        if row.dedup_key is None:
+            continue
         try:
             with session.begin_nested():
                 ids += _apply(session, change, _picked(row.id, statuses), "replay", actor)
@@ -86,9 +92,9 @@ def replay(session: Session, which: Which, *, actor: str) -> Changed:
     return Changed(ids, taken | _refusals(session, which, [*ids, *taken], "replayed", statuses))
 
 
-def _picked(which: Which, statuses: Collection[JobStatus], condition: ColumnElement[bool] | None = None) -> CTE:
+def _picked(which: Which, statuses: Collection[JobStatus]) -> CTE:
     """The jobs to change, locked: whoever else would change them waits, and then sees what became of them."""
-    query = selected(which, statuses, JOB.c.status, condition=condition)
+    query = selected(which, statuses, JOB.c.status)
     return query.with_for_update().cte("picked").prefix_with("MATERIALIZED")
 
 
@@ -116,19 +122,30 @@ def _apply(session: Session, change: Update | Delete, picked: CTE, action: str, 
 
 def _reload(session: Session, ids: Collection[UUID]) -> None:
     """Bring ``Job`` objects that the session already holds up to date: the statements went past them."""
-    loaded = [job_id for job_id in ids if identity_key(Job, job_id) in session.identity_map]
+    loaded = {job_id: job for job_id in ids if (job := session.identity_map.get(identity_key(Job, job_id)))}
     if loaded:
-        session.scalars(select(Job).where(Job.id.in_(loaded)).execution_options(populate_existing=True)).all()
+        query = select(Job).where(Job.id == func.any(literal(list(loaded), ARRAY(Uuid()))))
+        for job in session.scalars(query.execution_options(populate_existing=True)):
+            del loaded[job.id]
+        # Discarded ones have no row: on the next look the session notices
+        for job in loaded.values():
+            session.expire(job)
 
 
 def _refusals(
-    session: Session, which: Which, settled: Collection[UUID], verb: str, statuses: Collection[JobStatus]
+    session: Session,
+    which: list[UUID] | JobFilter,
+    settled: Collection[UUID],
+    verb: str,
+    statuses: Collection[JobStatus],
 ) -> dict[UUID, JobQueueError]:
     """Why ids that were named are not among the settled ones. (A filter names none: it takes what it finds.)"""
-    missing = set(ids_of(which) or ()) - set(settled)
+    missing = set() if isinstance(which, JobFilter) else set(which) - set(settled)
     if not missing:
         return {}
-    found = dict(session.execute(select(JOB.c.id, JOB.c.status).where(JOB.c.id.in_(missing))).tuples().all())
+    # As an array: with an IN, ids would be limited to what a statement takes as parameters
+    query = select(JOB.c.id, JOB.c.status).where(JOB.c.id == func.any(literal(sorted(missing), ARRAY(Uuid()))))
+    found = {row.id: row.status for row in session.execute(query, bind_arguments=BOUND)}
     return {
         job_id: _refusal(job_id, found[job_id], verb, statuses) if job_id in found else JobNotFound(job_id)
         for job_id in sorted(missing)
@@ -152,5 +169,6 @@ def _holder(session: Session, job_id: UUID) -> UUID | None:
             JOB.c.job_kind == wanted.c.job_kind,
             JOB.c.dedup_key == wanted.c.dedup_key,
             JOB.c.status.in_(sorted(ACTIVE)),
-        )
+        ),
+        bind_arguments=BOUND,
     ).scalar()

@@ -37,29 +37,35 @@ class Attempt:
         """How long the claim is surely ours without a renewal, on the clock of ``time.monotonic()``."""
         self.deadline: float | None = None
         self.silenced = False
-        self.begun = False
+        self.thread: threading.Thread | None = None
+        """Runs the handler, once it has begun and if it is not async."""
         self._voice = threading.Lock()
+        self._spoken = False
         self._databases = databases
         self._session: AttemptSession | None = None
         self._async_session: AsyncSession | None = None
 
     def use_voice(self) -> bool:
         """Whether the caller is the one who decides what becomes of the job; only the first is."""
-        return self._voice.acquire(blocking=False)
+        with self._voice:
+            spoken, self._spoken = self._spoken, True
+        return not spoken
 
     def silence(self) -> bool:
         """Take the voice from the handler, which may run on without it; whether it had not been used yet."""
-        if not self.use_voice():
-            return False
-        self.silenced = True
-        return True
+        # In one step with the voice: a handler that finds it used must see at once whether it was silenced
+        with self._voice:
+            if not self._spoken:
+                self._spoken = self.silenced = True
+                return True
+        return False
 
     # --- the run: what is returned is the outcome still to be written, if any --------------------------------
 
     def run(self, default_timeout: timedelta) -> Outcome | None:
         try:
             if self.claimed.exhausted:
-                return exhausted(self.claimed, self.handler)
+                return exhausted(self.claimed, self.handler) if self.use_voice() else None
             self.handler(self._payload(), self._begin(default_timeout))
             if not self.use_voice():
                 return None
@@ -77,7 +83,7 @@ class Attempt:
     async def run_async(self, default_timeout: timedelta) -> Outcome | None:
         try:
             if self.claimed.exhausted:
-                return exhausted(self.claimed, self.handler)
+                return exhausted(self.claimed, self.handler) if self.use_voice() else None
             await self.handler(self._payload(), self._begin(default_timeout))
             if not self.use_voice():
                 return None
@@ -100,11 +106,13 @@ class Attempt:
         if isinstance(error, ClaimLost):
             logger.warning("%s", error)
             return None
-        if self.silenced:
-            return None
         # The voice may be used already, by the success whose commit failed: this is then its second half
-        self.use_voice()
-        return verdict(self.claimed, self.handler, error)
+        if not self.use_voice() and self.silenced:
+            return None
+        try:
+            return verdict(self.claimed, self.handler, error)
+        except Exception as defect:  # a Snooze, Stop or DeadLetter of the handler's own, without what they need
+            return verdict(self.claimed, self.handler, defect)
 
     def _payload(self) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine
@@ -14,7 +15,12 @@ _CONNECT: Final[dict[str, Any]] = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
 }
+
+# At DEBUG, SQLAlchemy logs the rows that it reads, and with them every payload
+_LOGGING_NAME: Final = "jobqueue"
+logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
 class Databases:
@@ -30,7 +36,11 @@ class Databases:
         self.queue = self._engine("queue", prepare=False, pool_size=4, max_overflow=0)
         self.heartbeat = self._engine("heartbeat", pool_size=1, max_overflow=0)
         # Twice the slots: an attempt may use job.session and job.separate_session at once
-        self._attempts_pool: dict[str, Any] = {"pool_size": concurrency, "max_overflow": concurrency, "pool_pre_ping": True}
+        self._attempts_pool: dict[str, Any] = {
+            "pool_size": concurrency,
+            "max_overflow": concurrency,
+            "pool_pre_ping": True,
+        }
         self.attempts = self._engine("job", **self._attempts_pool)
         self._async_attempts: AsyncEngine | None = None
 
@@ -57,4 +67,9 @@ class Databases:
         if not prepare:
             connect_args["prepare_threshold"] = None
         # Parameters of a failed statement are somebody's data: they stay out of every message
-        return {"isolation_level": "READ COMMITTED", "hide_parameters": True, "connect_args": connect_args}
+        return {
+            "isolation_level": "READ COMMITTED",
+            "hide_parameters": True,
+            "logging_name": _LOGGING_NAME,
+            "connect_args": connect_args,
+        }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,6 +24,9 @@ class Lane(Protocol):
 
     def withdraw(self) -> list[Attempt]:
         """Take back what has not begun."""
+
+    def close(self) -> None:
+        """Begin nothing any more."""
 
     def free_slot_of(self, attempt: Attempt) -> None:
         """A silenced attempt may run on, but not in the way of others."""
@@ -64,6 +68,11 @@ class Executor:
         for is_async, lane in self._lanes.items():
             lane.accept([attempt for attempt in attempts if attempt.handler.is_async is is_async])
 
+    def close(self) -> None:
+        """Begin nothing any more; what is accepted from now on can only be withdrawn."""
+        for lane in self._lanes.values():
+            lane.close()
+
     def withdraw(self) -> list[Attempt]:
         """Take back the attempts that have not begun, silenced, so that their jobs can be released."""
         waiting = [attempt for lane in self._lanes.values() for attempt in lane.withdraw()]
@@ -82,8 +91,9 @@ class Executor:
         return True
 
     def stop(self, timeout: float) -> None:
+        until = time.monotonic() + timeout
         for lane in self._lanes.values():
-            lane.stop(timeout)
+            lane.stop(max(0.0, until - time.monotonic()))
 
     def _end(self, attempt: Attempt, outcome: Outcome | None) -> None:
         # In this order: who finds nothing held finds the outcome with the finisher already

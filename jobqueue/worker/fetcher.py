@@ -14,7 +14,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from jobqueue.repository import Claimed, JobRepository, Token
-from jobqueue.repository.workers import release_strays
 from jobqueue.worker.attempt import Attempt
 from jobqueue.worker.executor import Executor
 from jobqueue.worker.finisher import Finisher
@@ -78,13 +77,21 @@ class Fetcher(Service):
         self._polling = polling
         self._drain = drain
         self._outage = Outage("claiming jobs")
-        self._strays = False
+        self._returning: list[Token] = []
+        """Claims to be given back, since their attempts did not begin."""
+        self._give_up_at = float("inf")
 
-    def stop(self) -> None:
+    def stop(self, grace: float = 5.0) -> None:
+        """Claim no more, give back what has not begun, for up to ``grace`` seconds if the database does not answer."""
+        self._give_up_at = time.monotonic() + grace
         super().stop()
         self._executor.room.set()
 
     def run(self) -> None:
+        self._fetch()
+        self._give_back()
+
+    def _fetch(self) -> None:
         pause = self._polling.first.total_seconds()
         while not self.stopping:
             idle = not self._executor.held and not self._finisher.backlog
@@ -105,16 +112,6 @@ class Fetcher(Service):
                 self._stopping.wait(pause)
                 pause = min(2 * pause, self._polling.longest.total_seconds())
 
-    def release(self, tokens: list[Token]) -> bool:
-        """Give claims back whose attempts did not begin; whether the database took it."""
-        try:
-            with Session(self._engine) as session, session.begin():
-                JobRepository(session).release(tokens)
-        except Exception as error:
-            self._outage.failed(error)
-            return False
-        return True
-
     def _wait_for_room(self) -> int:
         """How many jobs to claim now; 0 after a wait in vain."""
         ahead = self._read_ahead.jobs(self._executor.ended)
@@ -123,6 +120,8 @@ class Fetcher(Service):
         self._executor.room_below = self._slots + ahead - enough + 1
         self._executor.room.clear()
         room = self._slots + ahead - len(self._executor.held)
+        if self.stopping:  # its own wake-up may be what was just cleared
+            return 0
         if room >= enough and self._finisher.backlog < MAX_BACKLOG:
             return room
         if not self._executor.room.wait(STALLED):
@@ -133,7 +132,7 @@ class Fetcher(Service):
         while not self.stopping and (self._executor.held or self._finisher.backlog):
             self._executor.room_below = 1
             self._executor.room.clear()
-            if self._executor.held:
+            if self._executor.held and not self.stopping:
                 self._executor.room.wait(STALLED)
             else:
                 self._stopping.wait(0.005)
@@ -141,20 +140,19 @@ class Fetcher(Service):
     def _claim(self, limit: int) -> int | None:
         """Claim and hand over to the slots: how many; None after a failure."""
         lease_until = time.monotonic() + self._lease
+        claimed: list[Claimed] = []
         try:
             with Session(self._engine) as session, session.begin():
-                if self._strays:
-                    known = {attempt.claimed.id for attempt in self._executor.held.copy()}
-                    release_strays(session, self._scope.worker, known | self._finisher.unwritten())
+                JobRepository(session).release(self._returning)
                 claimed = JobRepository(session).claim(
                     worker=self._scope.worker, limit=limit, kinds=self._scope.kinds, tenants=self._scope.tenants
                 )
         except Exception as error:
-            # If this was the commit, then the server may have done it: see to these claims at the next chance
-            self._strays = True
+            # If this was the commit, then the server may have done it all the same
+            self._returning += [job.token for job in claimed]
             self._stopping.wait(self._outage.failed(error))
             return None
-        self._strays = False
+        self._returning = []
         self._outage.over()
         if claimed:
             self._executor.accept([self._make_attempt(job, lease_until) for job in claimed])
@@ -164,7 +162,26 @@ class Fetcher(Service):
         """Jobs turned slow while some were held beyond the slots: others may have room for those."""
         if len(self._executor.held) > self._slots:
             self._read_ahead.reset()
-            self.release([attempt.claimed.token for attempt in self._executor.withdraw()])
+            self._returning += [attempt.claimed.token for attempt in self._executor.withdraw()]
+            self._release()
+
+    def _give_back(self) -> None:
+        self._returning += [attempt.claimed.token for attempt in self._executor.withdraw()]
+        while self._returning and (pause := self._release()):
+            if time.monotonic() > self._give_up_at:
+                logger.warning("%d claims were not given back; they are left to recovery", len(self._returning))
+                return
+            time.sleep(min(pause, 0.2))
+
+    def _release(self) -> float:
+        """Give back what is to be given back: 0, or the seconds to wait before the next try."""
+        try:
+            with Session(self._engine) as session, session.begin():
+                JobRepository(session).release(self._returning)
+        except Exception as error:
+            return self._outage.failed(error)
+        self._returning = []
+        return 0.0
 
 
 class ReadAhead:

@@ -8,15 +8,14 @@ import time
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Final
-from uuid import UUID
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from jobqueue.failure import FALLBACK, failure_summary
-from jobqueue.repository import JobRepository, Outcome
-from jobqueue.repository.attempts import already_ended
+from jobqueue.repository import Outcome
+from jobqueue.repository.attempts import already_ended, finish, still_held
 from jobqueue.worker.service import Outage, Service
 
 logger = logging.getLogger("jobqueue.worker")
@@ -24,6 +23,9 @@ logger = logging.getLogger("jobqueue.worker")
 MAX_BATCH: Final = 1000
 LINGER: Final = 0.003
 """How long, in seconds, the finisher gathers outcomes before it writes them."""
+
+LOCKED: Final = 0.02
+"""The seconds after which outcomes whose rows were locked are tried again."""
 
 
 class Finisher(Service):
@@ -52,11 +54,6 @@ class Finisher(Service):
         """How many outcomes are not written yet."""
         return len(self._unwritten)
 
-    def unwritten(self) -> set[UUID]:
-        """The jobs whose outcomes are not written yet."""
-        with self._tracking:
-            return {outcome.token.id for outcome in self._unwritten}
-
     def stop(self, grace: float = 5.0) -> None:
         """Write what is there, for up to ``grace`` seconds if the database does not answer, then end."""
         self._give_up_at = time.monotonic() + grace
@@ -64,11 +61,25 @@ class Finisher(Service):
         self._outcomes.put(None)
 
     def run(self) -> None:
-        while (first := self._outcomes.get()) is not None:
+        while (first := self._outcomes.get()) is not None or self._has_time_left():
+            if first is None:
+                self._outcomes.put(None)
+                continue
             batch = self._gather(first)
-            self._write(batch)
+            locked = self._write(batch)
             with self._tracking:
                 self._unwritten.difference_update(batch)
+                self._unwritten.update(locked)
+            for outcome in locked:
+                self._outcomes.put(outcome)
+            if locked:
+                time.sleep(LOCKED)
+        if self._unwritten:
+            logger.error("%d outcomes were not written; their claims are left to recovery", len(self._unwritten))
+
+    def _has_time_left(self) -> bool:
+        """Asked at the end: whether to wait for outcomes whose rows somebody has locked."""
+        return bool(self._unwritten) and time.monotonic() < self._give_up_at
 
     def _gather(self, first: Outcome) -> list[Outcome]:
         batch = [first]
@@ -84,42 +95,48 @@ class Finisher(Service):
             batch.append(outcome)
         return batch
 
-    def _write(self, batch: list[Outcome]) -> None:
+    def _write(self, batch: list[Outcome]) -> list[Outcome]:
+        """Write, until the database takes it or time is up; returns those to be tried later: their rows are locked."""
         unsure = False
-        while not self._try(batch, unsure):
+        while (locked := self._try(batch, unsure)) is None:
             unsure = True
             if time.monotonic() > self._give_up_at:
                 logger.error("%d outcomes were not written; their claims are left to recovery", len(batch))
-                return
+                return []
+        return locked
 
-    def _try(self, batch: list[Outcome], unsure: bool) -> bool:
-        """Write once; whether the batch is settled. ``unsure``: an earlier try may have been committed."""
+    def _try(self, batch: list[Outcome], unsure: bool) -> list[Outcome] | None:
+        """Write once: what is left because of locks; None after a failure.
+
+        ``unsure``: an earlier try may have been committed.
+        """
         try:
             with Session(self._engine) as session, session.begin():
-                written = {ended.id for ended in JobRepository(session).finish(batch)}
-                missing = [outcome.token for outcome in batch if outcome.token.id not in written]
-                known = already_ended(session, missing) if missing and unsure else set()
+                # Not waiting for locks: one row that somebody holds must not hold up the outcomes of all others
+                written = {ended.id for ended in finish(session, batch, skip_locked=True)}
+                missing = [outcome for outcome in batch if outcome.token.id not in written]
+                tokens = [outcome.token for outcome in missing]
+                held = still_held(session, tokens)
+                known = already_ended(session, tokens) if unsure else set()
         except (DataError, IntegrityError) as error:
-            self._isolate(batch, error)
-            return True
+            return self._isolate(batch, error)
         except Exception as error:
             self._pause(self._outage.failed(error))
-            return False
+            return None
         self._outage.over()
-        for token in missing:
-            if token.id not in known:
-                logger.warning("job %s: the claim was lost before its outcome was written; it is dropped", token.id)
-        return True
+        for token in tokens:
+            if token.id not in held | known:
+                logger.warning("job %s: its claim is gone (lost, or ended already); this outcome is dropped", token.id)
+        return [outcome for outcome in missing if outcome.token.id in held]
 
-    def _isolate(self, batch: list[Outcome], error: Exception) -> None:
+    def _isolate(self, batch: list[Outcome], error: Exception) -> list[Outcome]:
         """One outcome that the database refuses must not hold up the others, nor its own job for ever."""
         if len(batch) > 1:
-            for outcome in batch:
-                self._write([outcome])
-        elif batch[0].error not in (None, FALLBACK):
-            self._write([replace(batch[0], error=FALLBACK)])
-        else:
-            logger.error("job %s: its outcome was refused: %s", batch[0].token.id, failure_summary(error))
+            return [locked for outcome in batch for locked in self._write([outcome])]
+        if batch[0].error not in (None, FALLBACK):
+            return self._write([replace(batch[0], error=FALLBACK)])
+        logger.error("job %s: its outcome was refused: %s", batch[0].token.id, failure_summary(error))
+        return []
 
     def _pause(self, seconds: float) -> None:
         if self.stopping:

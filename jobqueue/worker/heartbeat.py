@@ -43,9 +43,10 @@ class Heartbeat(Service):
             else:
                 self._outage.over()
                 pause = self._every
+        self._sign_off()
 
-    def sign_off(self) -> None:
-        """Remove the worker's row. For the very end; a database that does not answer is no reason to wait."""
+    def _sign_off(self) -> None:
+        """Remove the worker's row. In this thread, since the database may not answer."""
         try:
             with Session(self._engine) as session, session.begin():
                 report_gone(session, self._record["id"])
@@ -56,10 +57,12 @@ class Heartbeat(Service):
         attempts = {attempt.claimed.id: attempt for attempt in self._executor.held.copy()}
         lease_until = time.monotonic() + self._lease
         with Session(self._engine) as session, session.begin():
-            report_alive(session, self._record)
             renewal = JobRepository(session).renew([attempt.claimed.token for attempt in attempts.values()])
         for job_id in renewal.renewed:
             attempts[job_id].lease_until = lease_until
         for job_id in renewal.lost:
             if self._executor.give_up(attempts[job_id], lambda: None):
                 logger.warning("job %s: the claim was lost while the handler ran; its outcome will not count", job_id)
+        # After the claims, and apart from them: it must not hold them up
+        with Session(self._engine) as session, session.begin():
+            report_alive(session, self._record)

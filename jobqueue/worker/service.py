@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final
 
 from tenacity import RetryCallState, Retrying, wait_random_exponential
@@ -23,6 +24,8 @@ class Service(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self.crashed: BaseException | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when the loop has ended, for whatever reason."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name=f"jobqueue-{name}", daemon=True)
 
@@ -40,10 +43,6 @@ class Service(ABC):
         return not self._thread.is_alive()
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
@@ -58,6 +57,8 @@ class Service(ABC):
             # A defect of jobqueue itself: the worker sees it and stops, rather than go on without this part
             self.crashed = error
             logger.critical("the %s ended by a defect: %s", self.name, failure_text(error))
+        finally:
+            self.on_end()
 
 
 class Outage:
@@ -81,10 +82,6 @@ class Outage:
         if self._failures:
             logger.warning("%s works again after %d failures", self._what, self._failures)
             self._failures = 0
-
-    @property
-    def ongoing(self) -> bool:
-        return self._failures > 0
 
 
 _RETRYING: Final = Retrying()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from jobqueue.errors import ClaimLost, HandlerError, SessionCommitted
@@ -51,8 +52,9 @@ def commit_outcome(session: Session, outcome: Outcome) -> None:
     try:
         session.flush()
         ended = JobRepository(session).finish([outcome])
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) == _IN_FAILED_TRANSACTION:
+    except (DBAPIError, PendingRollbackError) as error:
+        # The latter is how a session speaks of it that failed while it flushed
+        if isinstance(error, PendingRollbackError) or getattr(error.orig, "sqlstate", None) == _IN_FAILED_TRANSACTION:
             raise HandlerError(
                 "the handler went on after a database error in job.session, so that nothing of it can be committed; "
                 "let the error out, or put what may fail into job.session.begin_nested()"
@@ -64,10 +66,12 @@ def commit_outcome(session: Session, outcome: Outcome) -> None:
 
 
 def give_back(session: Session) -> None:
-    """Roll back what was not committed, and return the connection. That it may be broken is no news here."""
+    """Roll back what was not committed, and return the connection. Never raises: it may be broken, or in use still
+    by a thread that the handler left running."""
     assert isinstance(session, AttemptSession)
     session.lent = False
     try:
         session.close()
     except Exception:
-        session.invalidate()
+        with contextlib.suppress(Exception):
+            session.invalidate()

@@ -1,13 +1,13 @@
-"""Waiting for SIGTERM, SIGINT or a call: a signal handler only writes a byte."""
+"""Waiting for SIGTERM, SIGINT or a call: a signal handler only notes a request."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 from collections.abc import Iterator
+from queue import SimpleQueue
 from types import FrameType
 from typing import Final
 
@@ -17,26 +17,21 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class StopRequest:
     """Set once by :meth:`set` from any thread, or by a signal.
 
-    A pipe, not a ``threading.Event``: its lock may be held by the very thread that the signal interrupts.
+    A SimpleQueue, whose put() may interrupt anything, and not a ``threading.Event``: the lock of that may be held
+    by the very thread that the signal interrupts.
     """
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
+        self._requests: SimpleQueue[None] = SimpleQueue()
         self._signals = 0
 
     def set(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full of requests is requested too
-            os.write(self._write, b"!")
+        self._requests.put(None)
 
-    def wait(self, timeout: float) -> bool:
-        """Whether a stop was asked for, within ``timeout`` seconds."""
-        ready, _, _ = select.select([self._read], [], [], timeout)
-        return bool(ready)
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
+    def wait(self) -> None:
+        """Return when a stop was asked for."""
+        self._requests.get()
+        self.set()  # for the next who waits
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import logging
 
 from jobqueue.failure import clean, failure_summary, failure_text
 from jobqueue.handlers import DeadLetter, Handler, Snooze, Stop
+from jobqueue.models.checks import check_delay
 from jobqueue.repository import Claimed, Outcome
 from jobqueue.states import Transition
 
@@ -21,7 +22,7 @@ def verdict(claimed: Claimed, handler: Handler[object], error: BaseException) ->
     match error:
         case Snooze():
             logger.debug("job %s (%s) snoozes for %s", claimed.id, claimed.kind, error.delay)
-            return Outcome(claimed.token, Transition.SNOOZE, delay=error.delay)
+            return Outcome(claimed.token, Transition.SNOOZE, delay=check_delay(error.delay))
         case Stop():
             return _ended(claimed, handler, Transition.FAILED, f"stopped: {error.reason}")
         case DeadLetter():

@@ -6,16 +6,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy.exc import OperationalError
 
 from jobqueue import migrations
 from jobqueue.errors import DatabaseUnavailable, HandlerError, SchemaOutOfDate, UnknownKind
-from jobqueue.failure import failure_summary
+from jobqueue.failure import failure_summary, mask
 from jobqueue.handlers import Handlers
 from jobqueue.maintenance.reaper import Reaper
 from jobqueue.repository import Claimed
@@ -35,8 +35,6 @@ from jobqueue.worker.threads import ThreadLane
 from jobqueue.worker.watchdog import Watchdog
 
 logger = logging.getLogger("jobqueue.worker")
-
-_TICK: Final = 0.2
 
 
 class Worker:
@@ -88,15 +86,14 @@ class Worker:
             parts = _Parts(self._handlers, self._settings, self._scope, databases, drain=self._drain)
             with self._stop_request.on_signals():
                 self._say_hello()
-                parts.start()
-                while not self._stop_request.wait(_TICK) and not parts.ended():
-                    pass
+                # Also when one part has ended: the work is drained, or there is a defect
+                parts.start(on_end=self._stop_request.set)
+                self._stop_request.wait()
                 parts.stop()
             parts.raise_defects()
             logger.info("worker %s stopped", self.id)
         finally:
             databases.dispose()
-            self._stop_request.close()
 
     def _check_database(self, databases: Databases) -> None:
         try:
@@ -104,7 +101,7 @@ class Worker:
                 problems = migrations.check(connection)
                 missing = [] if problems else migrations.missing_kinds(connection, self._scope.kinds)
         except OperationalError as error:
-            where = self._url.render_as_string(hide_password=True)
+            where = mask(self._url.render_as_string(hide_password=True))
             raise DatabaseUnavailable(f"{where} cannot be reached: {failure_summary(error)}") from error
         if problems:
             raise SchemaOutOfDate("; ".join(f"{fault.problem}: {fault.remedy}" for fault in problems))
@@ -179,30 +176,24 @@ class _Parts:
             self._fetcher,
         )
 
-    def start(self) -> None:
+    def start(self, on_end: Callable[[], None]) -> None:
         self._executor.start()
         for service in self._services:
+            service.on_end = on_end
             service.start()
-
-    def ended(self) -> bool:
-        """Whether the work is drained, or one of the parts has failed."""
-        return not self._fetcher.alive or any(service.crashed for service in self._services)
 
     def stop(self) -> None:
         grace = self._settings.shutdown_timeout.total_seconds()
         deadline = time.monotonic() + grace
-        self._fetcher.stop()
+        self._executor.close()
         self._maintenance.stop()
-        self._fetcher.join(grace)
-        waiting = self._executor.withdraw()
-        if waiting:
-            self._fetcher.release([attempt.claimed.token for attempt in waiting])
+        self._fetcher.stop(grace)
         while self._executor.held and time.monotonic() < deadline:
             self._executor.room_below = len(self._executor.held)
             self._executor.room.clear()
             self._executor.room.wait(min(0.1, max(0.0, deadline - time.monotonic())))
-        left = self._executor.held.copy()
-        for attempt in left:
+        self._fetcher.join(max(0.3, deadline - time.monotonic()))
+        for attempt in self._executor.held.copy():
             if self._executor.give_up(attempt, lambda: None):
                 logger.warning(
                     "job %s (%s) still runs after %.0f s; it is left to recovery",
@@ -210,13 +201,15 @@ class _Parts:
                     attempt.claimed.kind,
                     grace,
                 )
-        self._executor.stop(timeout=1.0)
-        self._finisher.stop(grace=max(0.5, deadline - time.monotonic()))
-        self._finisher.join(max(1.0, deadline - time.monotonic()))
         self._watchdog.stop()
+        self._executor.stop(timeout=0.5)
+        self._finisher.stop(grace=max(0.3, deadline - time.monotonic()))
+        self._finisher.join(max(0.5, deadline - time.monotonic()))
         self._heartbeat.stop()
-        if self._heartbeat.join(1.0):
-            self._heartbeat.sign_off()
+        # What has not ended by now waits for the database; these threads are daemons
+        until = max(deadline, time.monotonic() + 0.3)
+        for service in self._services:
+            service.join(until - time.monotonic())
 
     def raise_defects(self) -> None:
         for service in self._services:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from factory.alchemy import SQLAlchemyModelFactory
 from factory.declarations import LazyFunction, SelfAttribute, Sequence, Trait
@@ -90,3 +91,15 @@ class JobFactory(SQLAlchemyModelFactory):
     tenant_id = SYSTEM_TENANT_ID
     job_kind = "email_send"
     payload = LazyFunction(lambda: {"to": "ada@example.com"})
+
+
+def new_job(**values: Any) -> Job:
+    """``JobFactory(...)``, for the type checker."""
+    job: Job = JobFactory.create(**values)
+    return job
+
+
+def new_tenant(**values: Any) -> Tenant:
+    """``TenantFactory(...)``, for the type checker."""
+    tenant: Tenant = TenantFactory.create(**values)
+    return tenant
