@@ -161,7 +161,7 @@ class Fetcher(Service):
     def _give_back_stalled(self) -> None:
         """Jobs turned slow while some were held beyond the slots: others may have room for those."""
         if len(self._executor.held) > self._slots:
-            self._read_ahead.reset()
+            self._read_ahead.reset(self._executor.ended)
             self._returning += [attempt.claimed.token for attempt in self._executor.withdraw()]
             self._release()
 
@@ -195,11 +195,12 @@ class ReadAhead:
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
-        self.reset()
+        self.reset(0)
 
-    def reset(self) -> None:
+    def reset(self, ended: int) -> None:
+        """Forget the pace. ``ended``: how many attempts have ended so far."""
         self._pace = 0.0
-        self._seen = 0
+        self._seen = ended
         self._seen_at = time.monotonic()
 
     def jobs(self, ended: int) -> int:

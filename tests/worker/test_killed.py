@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter
 
 import pytest
 
 from jobqueue import JobStatus
 from tests.support.waiting import wait_until
-from tests.support.worker import Workers
+from tests.support.worker import WorkerProcess, Workers
 from tests.worker.conftest import Bench
 
 DEADLY = """
@@ -83,6 +85,21 @@ def write(session, job):
 JOBS = 300
 
 
+def kill_with_jobs_in_hand(bench: Bench, worker: WorkerProcess) -> None:
+    in_hand = "SELECT 1 FROM mdm.job WHERE status = 'running' AND claimed_by LIKE :worker"
+
+    def caught() -> bool:
+        worker.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.2)  # what it had sent to the server is done by then
+        if bench.execute(in_hand, worker=f"%/{worker.process.pid}/%"):
+            return True
+        worker.process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(caught)
+    worker.kill()
+
+
 @pytest.mark.slow
 def test_what_handlers_write_with_their_outcome_is_there_once_after_a_kill(bench: Bench, workers: Workers) -> None:
     bench.execute("CREATE TABLE public.note (job_id uuid, text text)")
@@ -92,7 +109,7 @@ def test_what_handlers_write_with_their_outcome_is_there_once_after_a_kill(bench
     workers.start("--concurrency", "5")
     wait_until(lambda: bench.statuses().get("done", 0) > JOBS / 2, what="a quarter of the work")
     wait_until(lambda: bench.execute("SELECT 1 FROM public.note WHERE text LIKE :pid", pid=f"% by {first.process.pid}"))
-    first.kill()
+    kill_with_jobs_in_hand(bench, first)
     done_at_kill = bench.statuses()["done"]
     wait_until(lambda: bench.statuses() == {"done": 4 * JOBS}, 90, what="the end of all jobs", every=0.1)
 
