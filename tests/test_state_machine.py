@@ -29,7 +29,8 @@ from jobqueue.states import JobStatus as S
 T = TypeVar("T")
 
 KINDS = st.sampled_from(["reindex", "bulk_import"])
-WORKERS = st.sampled_from(["host/1/a", "host/1/b", "host/2/c"])
+# Two: the same worker must often claim the same job again
+WORKERS = st.sampled_from(["host/1/a", "host/1/b"])
 KEYS = st.none() | st.sampled_from(["x", "y"])
 DELAYS = st.sampled_from([timedelta(0), timedelta(hours=1)])
 BUDGETS = st.integers(1, 3)
@@ -293,7 +294,7 @@ def test_no_step_leaves_the_state_machine(engine: Engine, tenant_id: UUID) -> No
     run_state_machine_as_test(
         partial(Queue, engine, tenant_id),  # type: ignore[arg-type]  # takes any callable
         settings=settings(
-            max_examples=60,
+            max_examples=100,
             stateful_step_count=30,
             deadline=None,
             database=None,

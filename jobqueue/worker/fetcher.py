@@ -17,6 +17,7 @@ from jobqueue.repository import Claimed, JobRepository, Token
 from jobqueue.worker.attempt import Attempt
 from jobqueue.worker.executor import Executor
 from jobqueue.worker.finisher import Finisher
+from jobqueue.worker.read_ahead import ReadAhead
 from jobqueue.worker.service import Outage, Service
 
 logger = logging.getLogger("jobqueue.worker")
@@ -114,7 +115,7 @@ class Fetcher(Service):
 
     def _wait_for_room(self) -> int:
         """How many jobs to claim now; 0 after a wait in vain."""
-        ahead = self._read_ahead.jobs(self._executor.ended)
+        ahead = self._read_ahead.jobs(self._executor.ended, time.monotonic())
         # Not for every slot that becomes free: claims of several jobs cost hardly more than claims of one
         enough = max(1, ahead // 2)
         self._executor.room_below = self._slots + ahead - enough + 1
@@ -161,7 +162,7 @@ class Fetcher(Service):
     def _give_back_stalled(self) -> None:
         """Jobs turned slow while some were held beyond the slots: others may have room for those."""
         if len(self._executor.held) > self._slots:
-            self._read_ahead.reset(self._executor.ended)
+            self._read_ahead.reset(self._executor.ended, time.monotonic())
             self._returning += [attempt.claimed.token for attempt in self._executor.withdraw()]
             self._release()
 
@@ -182,34 +183,3 @@ class Fetcher(Service):
             return self._outage.failed(error)
         self._returning = []
         return 0.0
-
-
-class ReadAhead:
-    """How many jobs to hold beyond the slots: as many as end in some 20 ms at the pace just seen.
-
-    None while jobs are slow, so that no job waits here while another worker could take it.
-    """
-
-    SECONDS: Final = 0.02
-    LIMIT: Final = 1000
-
-    def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled
-        self.reset(0)
-
-    def reset(self, ended: int) -> None:
-        """Forget the pace. ``ended``: how many attempts have ended so far."""
-        self._pace = 0.0
-        self._seen = ended
-        self._seen_at = time.monotonic()
-
-    def jobs(self, ended: int) -> int:
-        """``ended``: how many attempts have ended so far."""
-        if not self._enabled:
-            return 0
-        now = time.monotonic()
-        elapsed = now - self._seen_at
-        if elapsed >= self.SECONDS / 4:
-            self._pace = (self._pace + (ended - self._seen) / elapsed) / 2
-            self._seen, self._seen_at = ended, now
-        return min(self.LIMIT, int(self._pace * self.SECONDS))

@@ -24,11 +24,12 @@ from jobqueue.states import JobStatus
 from jobqueue.worker.attempt import Attempt
 from jobqueue.worker.databases import Databases
 from jobqueue.worker.executor import Executor, Lane, OnEnd
-from jobqueue.worker.fetcher import Fetcher, Polling, ReadAhead, Scope
+from jobqueue.worker.fetcher import Fetcher, Polling, Scope
 from jobqueue.worker.finisher import Finisher
 from jobqueue.worker.heartbeat import Heartbeat
 from jobqueue.worker.loop import LoopLane
 from jobqueue.worker.maintenance import MaintenanceLoop
+from jobqueue.worker.read_ahead import ReadAhead
 from jobqueue.worker.service import Service
 from jobqueue.worker.signals import StopRequest
 from jobqueue.worker.threads import ThreadLane
@@ -151,7 +152,7 @@ class _Parts:
             scope,
             slots=slots,
             # With lanes of both sorts, what is held beyond the slots could run beyond them too
-            read_ahead=ReadAhead(enabled=self._executor.lanes == 1),
+            read_ahead=ReadAhead(slots if self._executor.lanes == 1 else None),
             lease=settings.stale_after,
             polling=Polling(settings.poll_interval, settings.poll_interval_max),
             drain=drain,

@@ -12,7 +12,6 @@ import pytest
 from pydantic import BaseModel
 
 from jobqueue import Handlers, JobContext
-from jobqueue.worker.fetcher import ReadAhead
 from tests.support.waiting import wait_until
 from tests.support.worker import running
 from tests.worker.conftest import Bench
@@ -130,15 +129,6 @@ def test_what_was_claimed_ahead_of_the_slots_goes_back_when_jobs_turn_slow(bench
         slow.set()
         wait_until(lambda: bench.statuses() == {"done": 500})
     assert bench.execute("SELECT DISTINCT attempts FROM mdm.job") == [(1,)]
-
-
-def test_the_pace_seen_before_jobs_turned_slow_is_forgotten() -> None:
-    ahead = ReadAhead(enabled=True)
-    time.sleep(2 * ReadAhead.SECONDS / 4)  # what is seen within less does not count
-    assert ahead.jobs(1000) > 0
-    ahead.reset(1000)
-    time.sleep(2 * ReadAhead.SECONDS / 4)
-    assert ahead.jobs(1000) == 0
 
 
 @pytest.mark.parametrize("sort", ["plain", "async"])
