@@ -9,6 +9,7 @@ same digits, and -0.0 as 0.0. A field that a handler's type declares as float co
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import to_json
 
 from jobqueue.errors import HandlerError, PayloadError
 
@@ -203,15 +203,27 @@ class PayloadType(Generic[T]):
             raise PayloadError([("$", f"cannot be written as JSON: {error}")]) from error
         return check_payload(dumped)
 
-    def parse(self, payload: Json) -> T:
-        """The handler's payload from the stored one.
+    def parse(self, text: str) -> T:
+        """The handler's payload from the stored JSON.
 
         :raises PayloadError: with the path of each fault.
         """
         if self._adapter is None:
-            return payload  # type: ignore[return-value]  # the annotation is dict
-        # As JSON, not as Python: a strict model must accept the text of a datetime or UUID it dumped itself
-        return _validated(self._adapter.validate_json, to_json(payload))
+            return read_json(text)  # type: ignore[return-value]  # the annotation is dict
+        return _validated(self._adapter.validate_json, text)
+
+
+def read_json(text: str) -> Json:
+    """A stored payload.
+
+    :raises PayloadError: Python cannot read what somebody stored past jobqueue: a number of too many digits, too
+        many levels.
+    """
+    try:
+        payload: Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError([("$", f"cannot be read: {type(error).__name__}: {error}")]) from None
+    return payload
 
 
 def _validated(validate: Callable[..., T], payload: object) -> T:

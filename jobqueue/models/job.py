@@ -29,6 +29,7 @@ from jobqueue.models.checks import check_column
 from jobqueue.models.tenant import Tenant
 from jobqueue.states import JobStatus
 
+TIMES: Final = ("available_at", "claimed_at", "started_at", "completed_at", "created_at")
 PENDING: Final = text("status = 'pending'")
 RUNNING: Final = text("status = 'running'")
 
@@ -87,6 +88,11 @@ class Job(Base):
             name="job_claim_chk",
         ),
         CheckConstraint("(status IN ('done', 'failed', 'dlq')) = (completed_at IS NOT NULL)", name="job_completed_chk"),
+        # What Python can read: -infinity, or the year 10000, would fail every claim that meets it
+        CheckConstraint(
+            " AND ".join(f"{column} >= '0002-01-01Z' AND {column} < '9999-01-01Z'" for column in TIMES),
+            name="job_times_chk",
+        ),
         Index(
             "job_idempotency_uk",
             "tenant_id",

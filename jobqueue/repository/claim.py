@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
     Integer,
     Select,
+    Text,
     Uuid,
     bindparam,
     cast,
@@ -32,10 +33,12 @@ from jobqueue.models.base import job_status_type
 from jobqueue.models.checks import check_text
 from jobqueue.models.job import BOUND, JOB
 from jobqueue.models.known_kinds import require_kinds
+from jobqueue.payload import read_json
 from jobqueue.repository.tokens import Token
 from jobqueue.states import JobStatus
 
 _job = JOB.c
+_MAX_INTEGER: Final = 2_147_483_647
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Claimed:
     token: Token
     tenant_id: UUID
     kind: str
-    payload: dict[str, Any]
+    payload_json: str
     priority: int
     available_at: datetime
     attempt: int
@@ -57,6 +60,14 @@ class Claimed:
     @property
     def id(self) -> UUID:
         return self.token.id
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload, decoded at each use.
+
+        :raises PayloadError: if it was written past jobqueue and Python cannot read it.
+        """
+        return read_json(self.payload_json)
 
     @property
     def exhausted(self) -> bool:
@@ -103,14 +114,16 @@ def _statement(by_kind: bool, by_tenant: bool) -> ReturningUpdate[Any]:
             claimed_at=now,
             # Later than any earlier attempt's, even if the clock was set back: it is part of the fencing token
             started_at=func.greatest(now, _job.started_at + text("interval '1 microsecond'")),
-            attempts=_job.attempts + 1,
+            # Not beyond what the type holds, whatever somebody wrote there: it would fail the claim of the others
+            attempts=func.least(_job.attempts, _MAX_INTEGER - 1) + 1,
         )
         .returning(
             _job.id,
             _job.started_at,
             _job.tenant_id,
             _job.job_kind,
-            _job.payload,
+            # As text: one payload that Python cannot read must not fail the claim of the others
+            cast(_job.payload, Text),
             _job.priority,
             _job.available_at,
             _job.attempts,

@@ -116,7 +116,7 @@ class Attempt:
 
     def _payload(self) -> Any:
         try:
-            return self.handler.payload_type.parse(self.claimed.payload)
+            return self.handler.payload_type.parse(self.claimed.payload_json)
         except PayloadError as error:
             raise DeadLetter(str(error)) from None
 

@@ -47,6 +47,10 @@ class Bench:
     def status(self, job_id: UUID) -> str:
         return self.job(job_id).status.value
 
+    def job_columns(self, job_id: UUID, *columns: str) -> tuple[Any, ...]:
+        """Columns of a job, for rows that the model may not be able to read."""
+        return tuple(self.execute(f"SELECT {', '.join(columns)} FROM mdm.job WHERE id = :id", id=job_id)[0])
+
     def statuses(self) -> dict[str, int]:
         """How many jobs there are of each status."""
         rows = self.execute("SELECT status::text, count(*) AS jobs FROM mdm.job GROUP BY 1")

@@ -101,6 +101,14 @@ def create_job() -> None:
             "(status IN ('done', 'failed', 'dlq')) = (completed_at IS NOT NULL)",
             name=op.f("job_completed_chk"),
         ),
+        sa.CheckConstraint(
+            "available_at >= '0002-01-01Z' AND available_at < '9999-01-01Z' "
+            "AND claimed_at >= '0002-01-01Z' AND claimed_at < '9999-01-01Z' "
+            "AND started_at >= '0002-01-01Z' AND started_at < '9999-01-01Z' "
+            "AND completed_at >= '0002-01-01Z' AND completed_at < '9999-01-01Z' "
+            "AND created_at >= '0002-01-01Z' AND created_at < '9999-01-01Z'",
+            name=op.f("job_times_chk"),
+        ),
         schema="mdm",
     )
     # Not postgresql_with: SQLAlchemy 2.0 knows it for indexes only
