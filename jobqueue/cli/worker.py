@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from typing import Final
 from uuid import UUID
@@ -13,6 +15,9 @@ from jobqueue.cli.database import Configuration
 from jobqueue.cli.loading import load_handlers, require_handlers
 from jobqueue.cli.parameters import HANDLERS, KINDS, flat
 
+logger = logging.getLogger("jobqueue.worker")
+
+_EXIT_SECONDS: Final = 0.5
 _LEVELS: Final = ["debug", "info", "warning", "error"]
 
 
@@ -48,6 +53,23 @@ def worker_command(
     from jobqueue.worker import Worker
 
     Worker(handlers, settings, kinds=wanted or None, tenants=list(tenants) or None, drain=drain).run()
+    _limit_exit()
+
+
+def _limit_exit() -> None:
+    """See to it that the process is gone soon, whatever threads handlers have left running.
+
+    At its exit Python waits for some of them, such as that of an ``asyncio.to_thread`` which hangs; a supervisor's
+    patience is shorter. What exits well in this time runs its ``atexit`` functions as usual.
+    """
+
+    def end() -> None:
+        time.sleep(_EXIT_SECONDS)
+        logger.warning("threads that handlers have left running are left behind")
+        os._exit(0)
+
+    if threading.active_count() > 1:
+        threading.Thread(target=end, daemon=True).start()
 
 
 def configure_logging(level: str | None) -> None:

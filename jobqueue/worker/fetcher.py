@@ -18,7 +18,7 @@ from jobqueue.worker.attempt import Attempt
 from jobqueue.worker.executor import Executor
 from jobqueue.worker.finisher import Finisher
 from jobqueue.worker.read_ahead import ReadAhead
-from jobqueue.worker.service import Outage, Service
+from jobqueue.worker.service import DATABASE_TROUBLE, Outage, Service
 
 logger = logging.getLogger("jobqueue.worker")
 
@@ -148,7 +148,7 @@ class Fetcher(Service):
                 claimed = JobRepository(session).claim(
                     worker=self._scope.worker, limit=limit, kinds=self._scope.kinds, tenants=self._scope.tenants
                 )
-        except Exception as error:
+        except DATABASE_TROUBLE as error:
             # If this was the commit, then the server may have done it all the same
             self._returning += [job.token for job in claimed]
             self._stopping.wait(self._outage.failed(error))
@@ -179,7 +179,7 @@ class Fetcher(Service):
         try:
             with Session(self._engine) as session, session.begin():
                 JobRepository(session).release(self._returning)
-        except Exception as error:
+        except DATABASE_TROUBLE as error:
             return self._outage.failed(error)
         self._returning = []
         return 0.0

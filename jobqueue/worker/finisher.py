@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from jobqueue.failure import FALLBACK, failure_summary
 from jobqueue.repository import Outcome
 from jobqueue.repository.attempts import already_ended, finish, still_held
-from jobqueue.worker.service import Outage, Service
+from jobqueue.worker.service import DATABASE_TROUBLE, Outage, Service
 
 logger = logging.getLogger("jobqueue.worker")
 
@@ -120,7 +120,7 @@ class Finisher(Service):
                 known = already_ended(session, tokens) if unsure else set()
         except (DataError, IntegrityError) as error:
             return self._isolate(batch, error)
-        except Exception as error:
+        except DATABASE_TROUBLE as error:
             self._pause(self._outage.failed(error))
             return None
         self._outage.over()

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from jobqueue.repository import JobRepository
 from jobqueue.repository.workers import report_alive, report_gone
 from jobqueue.worker.executor import Executor
-from jobqueue.worker.service import Outage, Service
+from jobqueue.worker.service import DATABASE_TROUBLE, Outage, Service
 
 logger = logging.getLogger("jobqueue.worker")
 
@@ -37,7 +37,7 @@ class Heartbeat(Service):
         while not self._stopping.wait(pause):
             try:
                 self._beat()
-            except Exception as error:
+            except DATABASE_TROUBLE as error:
                 # Sooner than a whole interval: claims run out meanwhile
                 pause = min(self._outage.failed(error), self._every)
             else:
@@ -50,7 +50,7 @@ class Heartbeat(Service):
         try:
             with Session(self._engine) as session, session.begin():
                 report_gone(session, self._record["id"])
-        except Exception as error:
+        except DATABASE_TROUBLE as error:
             self._outage.failed(error)
 
     def _beat(self) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from jobqueue.maintenance.reaper import BATCH, Reaper
-from jobqueue.worker.service import Outage, Service
+from jobqueue.worker.service import DATABASE_TROUBLE, Outage, Service
 
 
 class MaintenanceLoop(Service):
@@ -27,7 +27,7 @@ class MaintenanceLoop(Service):
             try:
                 with Session(self._engine) as session, session.begin():
                     recovered = self._reaper.sweep(session)
-            except Exception as error:
+            except DATABASE_TROUBLE as error:
                 pause = min(self._outage.failed(error), self._every)
             else:
                 self._outage.over()

@@ -8,11 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+import psycopg
+from sqlalchemy.exc import SQLAlchemyError
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
 from jobqueue.failure import failure_summary, failure_text
 
 logger = logging.getLogger("jobqueue.worker")
+
+DATABASE_TROUBLE: Final = (SQLAlchemyError, psycopg.Error, OSError)
+"""What a loop outlives. Anything else is a defect of jobqueue, and ends the worker with a clear word."""
 
 
 class Service(ABC):

@@ -53,12 +53,19 @@ async def block_the_loop(payload):
     time.sleep(3600)
 
 
+@handlers.register("outbox_dispatch")
+async def hang_in_a_thread_of_asyncio(payload):
+    pathlib.Path(f"begun-{time.monotonic_ns()}").touch()
+    await asyncio.to_thread(time.sleep, 3600)
+
+
 @handlers.register("gin_backfill")
 def quick(payload):
     pass
 """
 
 PLAIN, ASYNC, SWALLOWING, BLOCKING, QUICK = "reindex", "bulk_import", "virus_scan", "index_sync", "gin_backfill"
+TO_THREAD = "outbox_dispatch"
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +146,7 @@ def test_sigterm_while_handlers_run_and_others_wait_for_a_slot(
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (ASYNC, BLOCKING)]
 
 
-@pytest.mark.parametrize("kind", [PLAIN, SWALLOWING, *SLOW])
+@pytest.mark.parametrize("kind", [PLAIN, SWALLOWING, TO_THREAD, *SLOW])
 def test_a_handler_that_hangs_cannot_keep_the_process(
     bench: Bench, workers: Workers, begun: Callable[[], int], kind: str
 ) -> None:
