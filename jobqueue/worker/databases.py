@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 # A server that does not answer is noticed by the kernel, not by waiting for ever
 _CONNECT: Final[dict[str, Any]] = {
@@ -43,6 +45,7 @@ class Databases:
         }
         self.attempts = self._engine("job", **self._attempts_pool)
         self._async_attempts: AsyncEngine | None = None
+        self._disposed = False
 
     @property
     def async_attempts(self) -> AsyncEngine:
@@ -56,11 +59,19 @@ class Databases:
             await self._async_attempts.dispose()
 
     def dispose(self) -> None:
+        self._disposed = True
         for engine in (self.queue, self.heartbeat, self.attempts):
             engine.dispose()
 
     def _engine(self, part: str, *, prepare: bool = True, **pool: Any) -> Engine:
-        return create_engine(self._url, **self._options(part, prepare), **pool)
+        engine = create_engine(self._url, **self._options(part, prepare), **pool)
+        event.listen(engine, "checkin", self._close_if_late)
+        return engine
+
+    def _close_if_late(self, connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+        """A handler that the worker left behind may still use its sessions: their connections are not kept."""
+        if self._disposed and connection is not None:
+            record.invalidate()
 
     def _options(self, part: str, prepare: bool = True) -> dict[str, Any]:
         connect_args = _CONNECT | {"application_name": f"jobqueue {part}"}

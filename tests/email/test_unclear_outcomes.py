@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 
 import pytest
@@ -150,10 +151,15 @@ def test_a_late_verdict_does_not_cover_up_what_the_next_attempt_wrote(
         with Session(mailroom.engine) as session, session.begin():
             assert len(JobRepository(session).recover_stale(timedelta(0))) == 1
         wait_until(lambda: mailroom.job(job_id).status == "done", what="the second attempt")
+        woken.set()
 
+    woken = threading.Event()
     scripted.before_reply["RCPT"] = recover_and_wait_for_the_mail
     scripted.script["DATA"] = ["354 go", CLOSE]
-    mailroom.work(plain(scripted))
+    mailroom.work(plain(scripted), stale_after=3)  # the lost claim is noticed within a second
+    assert woken.wait(30)
+    # The worker has left the first attempt behind: what it has to say, it says now
+    wait_until(lambda: not any(thread.name.startswith("jobqueue-slot") for thread in threading.enumerate()))
     assert len(scripted.mails) == 1
     assert mailroom.log(job_id) == [("accepted", ADA, 250)]
 
