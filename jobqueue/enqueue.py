@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
+from zlib import crc32
 
 from sqlalchemy import (
     ARRAY,
@@ -24,11 +25,11 @@ from sqlalchemy import (
     bindparam,
     cast,
     func,
+    literal,
     select,
 )
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeEngine
 from uuid_utils.compat import uuid7
@@ -38,10 +39,12 @@ from jobqueue.models import Job, JobKindType
 from jobqueue.models.checks import check_column, check_delay
 from jobqueue.models.job import BOUND, JOB
 from jobqueue.models.known_kinds import require_kinds
+from jobqueue.sessions import AnyAsyncSession, AnySession, plain, plain_async
 from jobqueue.states import ACTIVE
 
 _ROUNDS: Final = 10
 _CHUNK: Final = 5000
+_BUCKETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ _CHECKED: Final = (
 
 
 def enqueue(
-    session: Session,
+    session: AnySession,
     kind: str,
     payload: Mapping[str, Any] | None = None,
     *,
@@ -138,21 +141,23 @@ def enqueue(
 
 
 async def aenqueue(
-    session: AsyncSession, kind: str, payload: Mapping[str, Any] | None = None, **options: Any
+    session: AnyAsyncSession, kind: str, payload: Mapping[str, Any] | None = None, **options: Any
 ) -> Enqueued:
     """:func:`enqueue` for an async session, with the same arguments."""
-    return await session.run_sync(lambda sync: enqueue(sync, kind, payload, **options))
+    return await plain_async(session).run_sync(lambda sync: enqueue(sync, kind, payload, **options))
 
 
-def enqueue_many(session: Session, jobs: Iterable[NewJob]) -> list[Enqueued]:
+def enqueue_many(session: AnySession, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """Write many jobs in the session's transaction; the results are in the order of ``jobs``.
 
-    Keys are taken in one order by everybody, so that two calls cannot deadlock over them. Two jobs of one call
-    with the same key are one job.
+    Keys are taken in one order by everybody, so that two calls cannot deadlock over them, each being the first with
+    keys in its transaction. Jobs with both keys make the calls with keys of the same tenant and kind wait for each
+    other's commits. Two jobs of one call with the same key are one job.
 
     :raises UnknownKind: before anything was written; the transaction goes on.
     :raises UnknownTenant: a tenant has no row; the transaction must be rolled back.
     """
+    session = plain(session)
     rows = [_Row(index, uuid7(), job) for index, job in enumerate(jobs)]
     if not rows:
         return []
@@ -173,9 +178,9 @@ def enqueue_many(session: Session, jobs: Iterable[NewJob]) -> list[Enqueued]:
     )
 
 
-async def aenqueue_many(session: AsyncSession, jobs: Iterable[NewJob]) -> list[Enqueued]:
+async def aenqueue_many(session: AnyAsyncSession, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """:func:`enqueue_many` for an async session."""
-    return await session.run_sync(enqueue_many, jobs)
+    return await plain_async(session).run_sync(enqueue_many, jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +208,12 @@ def _undone_unless_complete(session: Session, rows: Sequence[_Row]) -> Iterator[
     A row has none if whoever held its key gave it back between the insert and the look. All is then tried again:
     from the start, by a savepoint, since a key that is taken out of order can deadlock.
     """
-    several = len(rows) > 1 and any(_has_key(row) for row in rows)
-    savepoint = session.connection(bind_arguments=BOUND).begin_nested() if several else None
+    savepoint = None
+    if len(rows) > 1 and any(_has_key(row) for row in rows):
+        connection = session.connection(bind_arguments=BOUND)
+        # With AUTOCOMMIT each statement is its own transaction: there is nothing to undo, and nothing stays locked
+        if not getattr(connection.connection.dbapi_connection, "autocommit", False):
+            savepoint = connection.begin_nested()
     results: dict[int, Enqueued] = {}
     yield results
     if savepoint is None:
@@ -225,7 +234,7 @@ def _insert(session: Session, rows: Sequence[_Row], results: dict[int, Enqueued]
         try:
             created = set(session.scalars(_INSERT, _arrays(chunk), bind_arguments=BOUND))
         except IntegrityError as error:
-            raise _refused(error) from error
+            raise _refused(error, chunk) from error
         for row in chunk:
             if row.id in created:
                 results[row.index] = Enqueued(row.id, created=True)
@@ -254,21 +263,28 @@ def _find(session: Session, rows: Sequence[_Row], results: dict[int, Enqueued]) 
 def _serialize_crossing_keys(session: Session, rows: Sequence[_Row]) -> None:
     """Rows sorted by one key can still cross in the other: whoever brings both keys in one job waits for the rest.
 
-    Released by the end of the transaction, and so safe behind a transaction-mode pooler.
+    For those of the same tenants and kinds, roughly: keys of others cannot meet. Released by the end of the
+    transaction, and so safe behind a transaction-mode pooler.
     """
-    crossing = any(row.job.idempotency_key and row.job.dedup_key for row in rows)
-    if any(_has_key(row) for row in rows):
-        lock = func.pg_advisory_xact_lock if crossing else func.pg_advisory_xact_lock_shared
-        session.execute(select(lock(func.hashtext("mdm.job keys"), 0)), bind_arguments=BOUND)
+    keyed = [row.job for row in rows if _has_key(row)]
+    if not keyed:
+        return
+    crossing = any(job.idempotency_key and job.dedup_key for job in keyed)
+    lock = func.pg_advisory_xact_lock if crossing else func.pg_advisory_xact_lock_shared
+    buckets = sorted({crc32(job.tenant_id.bytes + job.kind.encode()) % _BUCKETS for job in keyed})
+    bucket = func.unnest(literal(buckets, ARRAY(Integer()))).column_valued("bucket")
+    session.execute(select(lock(func.hashtext("mdm.job keys"), bucket)), bind_arguments=BOUND)
 
 
-def _refused(error: IntegrityError) -> Exception:
-    cause = str(error.orig)
-    if "job_tenant_fk" in cause:
-        return UnknownTenant(
-            "a job's tenant_id has no row in the tenants table; add the tenant first, then roll back and try again"
-        )
-    return error
+def _refused(error: IntegrityError, rows: Sequence[_Row]) -> Exception:
+    if "job_tenant_fk" not in str(error.orig):
+        return error
+    tenants = sorted({row.job.tenant_id for row in rows})
+    named = ", ".join(str(tenant) for tenant in tenants[:3]) + (", ..." if len(tenants) > 3 else "")
+    return UnknownTenant(
+        f"mdm.tenant has no row for a job's tenant_id (here: {named}); roll back, add the tenant in the same "
+        "transaction or before, and try again; work that belongs to no tenant goes to jobqueue.SYSTEM_TENANT_ID"
+    )
 
 
 def _autoflush(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import time
@@ -22,7 +23,9 @@ from jobqueue.enqueue import Enqueued, NewJob, enqueue_many
 from jobqueue.errors import HandlerError, InvalidJob
 from jobqueue.models.checks import check_column, check_delay
 from jobqueue.payload import PayloadType
+from jobqueue.repository import Token
 from jobqueue.retry import ALWAYS, DEFAULT_WAIT, RetryPolicy
+from jobqueue.sessions import AnyAsyncSession, AnySession, plain_async
 from jobqueue.states import JobStatus
 
 T = TypeVar("T")
@@ -66,6 +69,10 @@ class AttemptServices(Protocol):
     def separate_session(self) -> AbstractContextManager[Session]: ...
 
     def cancelled(self) -> bool: ...
+
+    def token(self) -> Token:
+        """What names this attempt: for SQL that must only count while it holds its job."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -148,6 +155,7 @@ class Handler(Generic[T]):
     max_attempts: int
     policy: RetryPolicy
     audit: frozenset[JobStatus]
+    check: Callable[[], None] | None
 
     def __call__(self, payload: T, job: JobContext | None = None) -> Any:
         return self.function(payload, job) if self.takes_job else self.function(payload)
@@ -166,7 +174,7 @@ class Handler(Generic[T]):
         )
 
     def enqueue(
-        self, session: Session, payload: T | dict[str, Any] | None = None, *, tenant_id: UUID, **options: Any
+        self, session: AnySession, payload: T | dict[str, Any] | None = None, *, tenant_id: UUID, **options: Any
     ) -> Enqueued:
         """Enqueue a job of this kind in the session's transaction, its payload checked against the handler's type.
 
@@ -176,7 +184,7 @@ class Handler(Generic[T]):
 
     async def aenqueue(
         self,
-        session: AsyncSession,
+        session: AnyAsyncSession,
         payload: T | dict[str, Any] | None = None,
         *,
         tenant_id: UUID,
@@ -184,7 +192,7 @@ class Handler(Generic[T]):
     ) -> Enqueued:
         """:meth:`enqueue` for an async session."""
         job = self.new(payload, tenant_id=tenant_id, **options)
-        return (await session.run_sync(enqueue_many, [job]))[0]
+        return (await plain_async(session).run_sync(enqueue_many, [job]))[0]
 
 
 class Handlers:
@@ -203,6 +211,7 @@ class Handlers:
         retry: RetryBaseT = ALWAYS,
         audit_done: bool = False,
         audit_dlq: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> Callable[[HandlerFunction[T]], Handler[T]]:
         """Register the decorated function, plain or async, for ``kind``.
 
@@ -213,7 +222,8 @@ class Handlers:
         ``timeout`` limits an attempt (None: the worker's setting; 0: no limit). ``max_attempts`` is for jobs that
         are enqueued through the handler; a row has a number of its own. ``wait`` is a tenacity wait strategy,
         ``retry`` a tenacity retry predicate: what it does not match goes to ``dlq`` at once. ``audit_done`` and
-        ``audit_dlq`` say whether these ends are written to the audit log.
+        ``audit_dlq`` say whether these ends are written to the audit log. ``check`` is called when a worker with
+        this handler starts: what it raises stops the start, as for a setting that is missing.
 
         :raises HandlerError: if the kind has a handler already, or the function cannot be one.
         :raises InvalidJob: if ``kind``, ``max_attempts`` or ``timeout`` cannot be stored.
@@ -221,7 +231,7 @@ class Handlers:
         kind = check_column("job_kind", kind)
         check_column("max_attempts", max_attempts)
         for name, strategy in (("wait", wait), ("retry", retry)):
-            if not callable(strategy):
+            if not callable(strategy) or isinstance(strategy, type):
                 raise HandlerError(
                     f"{name} of the handler of {kind!r} must be a tenacity strategy, such as "
                     f"tenacity.{'wait_fixed(60)' if name == 'wait' else 'retry_if_exception_type(OSError)'}, "
@@ -243,6 +253,7 @@ class Handlers:
                 max_attempts=max_attempts,
                 policy=RetryPolicy(wait, retry),
                 audit=frozenset(status for status, wanted in audited.items() if wanted),
+                check=check,
             )
             self._add(handler)
             return handler
@@ -300,7 +311,7 @@ def _signature(kind: str, function: Callable[..., Any]) -> tuple[Any, bool]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise HandlerError(f"the handler of {kind!r}, {_name(function)}, is a generator; it would never run")
     try:
-        hints = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
+        hints = typing.get_type_hints(_annotated(function))
     except NameError as error:
         raise HandlerError(
             f"an annotation of the handler of {kind!r}, {_name(function)}, cannot be resolved ({error}); "
@@ -309,6 +320,13 @@ def _signature(kind: str, function: Callable[..., Any]) -> tuple[Any, bool]:
     # A second parameter that has a default may be the function's own affair
     takes_job = len(positional) > 1 and (positional[1] in required or positional[1].name == "job")
     return hints.get(positional[0].name, dict), takes_job
+
+
+def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the annotations are: those of a partial are on its function, those of an object on its ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

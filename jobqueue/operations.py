@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from jobqueue.repository import Changed, JobRepository, Which
+from jobqueue.sessions import AnySession
 
 
-def replay(session: Session, which: Which, *, actor: str) -> Changed:
+def replay(session: AnySession, which: Which, *, actor: str) -> Changed:
     """Return failed or dead jobs to pending, due now, with a fresh budget of attempts; ``last_error`` stays.
 
     ``which`` is an id, several ids, or a ``JobFilter``. For one id a refusal is raised; for several, the result
@@ -25,12 +24,12 @@ def replay(session: Session, which: Which, *, actor: str) -> Changed:
     return _raise_for_one(which, JobRepository(session).replay(which, actor=actor))
 
 
-def discard(session: Session, which: Which, *, actor: str) -> Changed:
+def discard(session: AnySession, which: Which, *, actor: str) -> Changed:
     """Delete failed or dead jobs for good; ``which`` and errors as for :func:`replay`."""
     return _raise_for_one(which, JobRepository(session).discard(which, actor=actor))
 
 
-def cancel(session: Session, which: Which, *, actor: str, reason: str | None = None) -> Changed:
+def cancel(session: AnySession, which: Which, *, actor: str, reason: str | None = None) -> Changed:
     """Stop pending jobs before they run; they end in failed. ``which`` and errors as for :func:`replay`."""
     return _raise_for_one(which, JobRepository(session).cancel(which, actor=actor, reason=reason))
 

@@ -31,8 +31,11 @@ class Reaper:
         recovered = JobRepository(session).recover_stale(self._stale_after, limit=BATCH, unaudited=self._unaudited)
         for job in recovered:
             _say(job)
-        forget_dead(session, FORGET_AFTER)
         return len(recovered)
+
+    def forget(self, session: Session) -> None:
+        """Remove the rows of workers that have not been seen for a day."""
+        forget_dead(session, FORGET_AFTER)
 
 
 def _say(job: Recovered) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from jobqueue.repository import attempts, claim, recovery, transitions
 from jobqueue.repository.claim import Claimed
 from jobqueue.repository.recovery import Recovered
 from jobqueue.repository.selection import JobFilter, Which
 from jobqueue.repository.tokens import Ended, Outcome, Renewal, Token
 from jobqueue.repository.transitions import Changed
+from jobqueue.sessions import AnySession, plain
 
 __all__ = [
     "Changed",
@@ -36,8 +35,8 @@ class JobRepository:
     Async callers use ``await session.run_sync(lambda s: JobRepository(s).claim(...))``.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: AnySession) -> None:
+        self._session = plain(session)
 
     def claim(
         self,

@@ -142,7 +142,9 @@ def _claims(given: Mapping[str, tuple[str, TypeEngine[Any]]], *, skip_locked: bo
     """The given attempts that hold their claim, locked until the end of the transaction."""
 
     def lock(job: Select[Any]) -> Select[Any]:
-        return job.with_for_update(skip_locked=skip_locked)
+        # NO KEY UPDATE, here and wherever a job is locked: a row of the application's that refers to the job must
+        # not make it look busy, or an uncommitted one of the handler itself would keep its claim from being renewed
+        return job.with_for_update(skip_locked=skip_locked, key_share=True)
 
     return _matching(given, *_HOLDS_CLAIM, lock=lock).cte("claims").prefix_with("MATERIALIZED")
 

@@ -159,7 +159,7 @@ def _due(by_kind: bool, by_tenant: bool) -> Select[Any]:
         )
         .order_by(job.c.available_at)
         .limit(bindparam("limit", type_=Integer))
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
         .lateral("due")
     )
     return (

@@ -63,7 +63,7 @@ def _statement() -> Any:
         .order_by(JOB.c.claimed_at)
         .limit(bindparam("limit", type_=Integer))
         # SKIP LOCKED: a row that is locked is being finished, renewed or recovered by somebody at this moment
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
         .cte("stale")
         .prefix_with("MATERIALIZED")
     )

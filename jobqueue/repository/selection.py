@@ -32,6 +32,12 @@ class JobFilter:
     error: str | None = None
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("statuses", "kinds", "tenants"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise InvalidJob(f"{name} must be a list or another collection, got a str; pass [{value!r}]")
+
     def conditions(self) -> list[ColumnElement[bool]]:
         """The filter as conditions on ``mdm.job``, without the limit."""
         job = JOB.c

@@ -75,7 +75,8 @@ def replay(session: Session, which: Which, *, actor: str) -> Changed:
         claimed_at=null(),
     )
     # Picked once, so that a filter's limit counts for jobs with and without a key together
-    picked = session.execute(selected(which, statuses, JOB.c.dedup_key).with_for_update(), bind_arguments=BOUND).all()
+    query = selected(which, statuses, JOB.c.dedup_key).with_for_update(key_share=True)
+    picked = session.execute(query, bind_arguments=BOUND).all()
     plain = [row.id for row in picked if row.dedup_key is None]
     ids = _apply(session, change, _picked(plain, statuses), "replay", actor)
     taken: dict[UUID, JobQueueError] = {}
@@ -95,7 +96,7 @@ def replay(session: Session, which: Which, *, actor: str) -> Changed:
 def _picked(which: Which, statuses: Collection[JobStatus]) -> CTE:
     """The jobs to change, locked: whoever else would change them waits, and then sees what became of them."""
     query = selected(which, statuses, JOB.c.status)
-    return query.with_for_update().cte("picked").prefix_with("MATERIALIZED")
+    return query.with_for_update(key_share=True).cte("picked").prefix_with("MATERIALIZED")
 
 
 def _apply(session: Session, change: Update | Delete, picked: CTE, action: str, actor: str) -> list[UUID]:

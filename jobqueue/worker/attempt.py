@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from jobqueue.errors import ClaimLost, HandlerError, PayloadError
 from jobqueue.handlers import DeadLetter, Handler, JobContext
-from jobqueue.repository import Claimed, Outcome
+from jobqueue.repository import Claimed, Outcome, Token
 from jobqueue.worker.databases import Databases
 from jobqueue.worker.sessions import AttemptSession, commit_outcome, give_back
 from jobqueue.worker.verdict import done, exhausted, verdict
@@ -66,7 +68,7 @@ class Attempt:
         try:
             if self.claimed.exhausted:
                 return exhausted(self.claimed, self.handler) if self.use_voice() else None
-            self.handler(self._payload(), self._begin(default_timeout))
+            self._call(default_timeout)
             if not self.use_voice():
                 return None
             outcome = done(self.claimed, self.handler)
@@ -97,6 +99,26 @@ class Attempt:
             if self._async_session is not None:
                 await self._async_session.run_sync(give_back)
         return None
+
+    def _call(self, default_timeout: timedelta) -> None:
+        process = os.getpid()
+        try:
+            result = self.handler(self._payload(), self._begin(default_timeout))
+        finally:
+            if os.getpid() != process:
+                os._exit(0)  # a child that the handler forked must not speak for its parent, on the same connection
+        if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise HandlerError(
+                f"the handler of {self.claimed.kind!r} returned a {type(result).__name__} that nobody runs; "
+                "register the async function itself, or a wrapper that is async too"
+            )
+
+    def cut_off(self) -> None:
+        """Take the connection from a handler that cannot be stopped. An async one is cancelled, and lets go itself."""
+        if self._session is not None:
+            self._session.cut_off()
 
     def timed_out(self) -> Outcome:
         """The outcome of an attempt that was silenced because its time is up."""
@@ -143,11 +165,16 @@ class Attempt:
     def cancelled(self) -> bool:
         return self.silenced
 
+    def token(self) -> Token:
+        return self.claimed.token
+
     def session(self) -> Session:
         if self.handler.is_async:
             raise HandlerError("job.session would block the event loop; an async handler uses job.async_session")
         if self._session is None:
             self._session = AttemptSession(self._databases.attempts)
+            if self.silenced:
+                self._session.cut_off()
         return self._session
 
     def async_session(self) -> AsyncSession:

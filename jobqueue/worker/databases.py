@@ -18,6 +18,7 @@ _CONNECT: Final[dict[str, Any]] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
+    "client_encoding": "utf8",
 }
 
 # At DEBUG, SQLAlchemy logs the rows that it reads, and with them every payload

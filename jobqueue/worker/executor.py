@@ -86,6 +86,7 @@ class Executor:
         """
         if not attempt.silence():
             return False
+        attempt.cut_off()
         self._lanes[attempt.handler.is_async].free_slot_of(attempt)
         self._end(attempt, outcome())
         return True

@@ -10,7 +10,6 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from jobqueue.failure import FALLBACK, failure_summary
@@ -118,9 +117,9 @@ class Finisher(Service):
                 tokens = [outcome.token for outcome in missing]
                 held = still_held(session, tokens)
                 known = already_ended(session, tokens) if unsure else set()
-        except (DataError, IntegrityError) as error:
-            return self._isolate(batch, error)
         except DATABASE_TROUBLE as error:
+            if _is_about_the_rows(error):
+                return self._isolate(batch, error)
             self._pause(self._outage.failed(error))
             return None
         self._outage.over()
@@ -143,3 +142,9 @@ class Finisher(Service):
             time.sleep(min(seconds, 0.2))
         else:
             self._stopping.wait(seconds)
+
+
+def _is_about_the_rows(error: Exception) -> bool:
+    """Whether the database refuses a row, and not the statement or the moment: bad data, a constraint, a trigger."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return state[:2] in {"22", "23", "P0"}

@@ -27,6 +27,9 @@ class MaintenanceLoop(Service):
             try:
                 with Session(self._engine) as session, session.begin():
                     recovered = self._reaper.sweep(session)
+                # In a transaction of its own: that it fails, as for want of a right, must not undo the recovery
+                with Session(self._engine) as session, session.begin():
+                    self._reaper.forget(session)
             except DATABASE_TROUBLE as error:
                 pause = min(self._outage.failed(error), self._every)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +19,10 @@ logger = logging.getLogger("jobqueue.worker")
 
 DATABASE_TROUBLE: Final = (SQLAlchemyError, psycopg.Error, OSError)
 """What a loop outlives. Anything else is a defect of jobqueue, and ends the worker with a clear word."""
+
+
+REPEAT: Final = 60.0
+"""After so many seconds of the same trouble it is said again."""
 
 
 class Service(ABC):
@@ -67,17 +72,22 @@ class Service(ABC):
 
 
 class Outage:
-    """One stretch of failing database calls: how long to wait between them, and what to say (once)."""
+    """One stretch of failing database calls: how long to wait between them, and what to say (not each time)."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._failures = 0
+        self._said = ""
+        self._said_at = 0.0
 
     def failed(self, error: Exception) -> float:
         """Note a failure; the seconds to wait before the next try."""
         self._failures += 1
-        if self._failures == 1:
-            logger.warning("%s failed, trying again until it works: %s", self._what, failure_summary(error))
+        summary = failure_summary(error)
+        now = time.monotonic()
+        if summary != self._said or now - self._said_at > REPEAT:
+            self._said, self._said_at = summary, now
+            logger.warning("%s failed, trying again until it works: %s", self._what, summary)
         state = RetryCallState(_RETRYING, fn=None, args=(), kwargs={})
         state.attempt_number = self._failures
         return _WAIT(state)
@@ -87,6 +97,7 @@ class Outage:
         if self._failures:
             logger.warning("%s works again after %d failures", self._what, self._failures)
             self._failures = 0
+            self._said = ""
 
 
 _RETRYING: Final = Retrying()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+import os
+import socket
+import threading
+from typing import Any, Final
 
+import psycopg
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
@@ -13,18 +18,27 @@ from jobqueue.repository import JobRepository, Outcome
 
 _IN_FAILED_TRANSACTION: Final = "25P02"
 
+_COMMITTED: Final = (
+    "job.session is committed by the worker, together with the job's outcome, when the handler returns; for what must "
+    "be committed earlier, use job.separate_session() or a session of your own"
+)
+
 
 class AttemptSession(Session):
     """While it is lent, it cannot be committed or closed: both are the worker's, together with the outcome."""
 
     lent = True
+    _over = False
+    _driver: Any = None
+    """The driver's connection, while the session has a transaction."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cutting = threading.Lock()
 
     def commit(self) -> None:
         if self.lent:
-            raise SessionCommitted(
-                "job.session is committed by the worker, together with the job's outcome, when the handler returns; "
-                "for what must be committed earlier, use a session of your own"
-            )
+            raise SessionCommitted(_COMMITTED)
         super().commit()
 
     def begin(self, nested: bool = False) -> SessionTransaction:
@@ -40,6 +54,48 @@ class AttemptSession(Session):
         if not self.lent:
             super().close()
 
+    def take_back(self) -> None:
+        """The handler has ended: from now on the session is the worker's."""
+        self.lent = False
+        with self._cutting:
+            self._driver = None
+
+    def cut_off(self) -> None:
+        """Break the connection, from another thread: the attempt is over, but its handler cannot be stopped.
+
+        The server then rolls back, and lets go of what the transaction has locked.
+        """
+        with self._cutting:
+            self._over = True
+            if self._driver is None:
+                return
+            # On a duplicate, since the handler's thread may be using the connection at this moment
+            with (
+                contextlib.suppress(OSError, psycopg.Error),
+                socket.socket(fileno=os.dup(self._driver.fileno())) as wire,
+            ):
+                wire.shutdown(socket.SHUT_RDWR)
+
+
+@event.listens_for(AttemptSession, "after_begin")
+def _note_connection(session: AttemptSession, transaction: SessionTransaction, connection: Connection) -> None:
+    if session._over:
+        raise ClaimLost("the attempt is over: it timed out, or its claim was lost; job.session is closed")
+    session._driver = connection.connection.driver_connection
+
+
+@event.listens_for(AttemptSession, "after_transaction_end")
+def _forget_connection(session: AttemptSession, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        session._driver = None
+
+
+@event.listens_for(AttemptSession, "before_commit")
+def _refuse_commit(session: AttemptSession) -> None:
+    """Also where ``commit`` is not called: ``job.session.get_transaction().commit()``."""
+    if session.lent and not session.in_nested_transaction():
+        raise SessionCommitted(_COMMITTED)
+
 
 def commit_outcome(session: Session, outcome: Outcome) -> None:
     """Write the outcome in the session's own transaction and commit both.
@@ -48,7 +104,7 @@ def commit_outcome(session: Session, outcome: Outcome) -> None:
     :raises HandlerError: the handler left the transaction in a failed state; nothing was committed.
     """
     assert isinstance(session, AttemptSession)
-    session.lent = False
+    session.take_back()
     try:
         session.flush()
         ended = JobRepository(session).finish([outcome])
@@ -69,7 +125,7 @@ def give_back(session: Session) -> None:
     """Roll back what was not committed, and return the connection. Never raises: it may be broken, or in use still
     by a thread that the handler left running."""
     assert isinstance(session, AttemptSession)
-    session.lent = False
+    session.take_back()
     try:
         session.close()
     except Exception:

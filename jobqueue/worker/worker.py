@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from sqlalchemy.exc import OperationalError
 
 from jobqueue import migrations
-from jobqueue.errors import DatabaseUnavailable, HandlerError, SchemaOutOfDate, UnknownKind
+from jobqueue.errors import DatabaseUnavailable, HandlerError, JobQueueError, SchemaOutOfDate, UnknownKind
 from jobqueue.failure import failure_summary, mask
 from jobqueue.handlers import Handlers
 from jobqueue.maintenance.reaper import Reaper
@@ -66,6 +66,8 @@ class Worker:
         self._scope = Scope(self.id, scope_kinds, None if tenants is None else tuple(sorted(tenants)))
         self._drain = drain
         self._stop_request = StopRequest()
+        self._process = os.getpid()
+        self._ran = False
 
     def stop(self) -> None:
         """Ask the worker to stop, from any thread; :meth:`run` returns when it has."""
@@ -81,6 +83,12 @@ class Worker:
         :raises SchemaOutOfDate: the schema does not fit this version.
         :raises UnknownKind: a handler's kind is not in the database's enum.
         """
+        if self._process != os.getpid() or self._ran:
+            raise JobQueueError("a Worker runs once, in the process that made it; make another one")
+        self._ran = True
+        for handler in self._handlers:
+            if handler.check is not None and handler.kind in self._scope.kinds:
+                handler.check()
         databases = Databases(self._url, self._settings.concurrency)
         try:
             self._check_database(databases)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 
 from jobqueue.bundled import email
+from jobqueue.bundled.email.mailer import mailer_of_environment
+from jobqueue.errors import SettingsError
 from jobqueue.settings import load_settings
 from jobqueue.worker import Worker
 from tests.email.conftest import Mailroom, plain
@@ -122,22 +125,71 @@ def test_without_smtputf8_such_a_mail_is_a_dead_letter(mailroom: Mailroom) -> No
         assert server.mails == []
 
 
-def test_the_environment_is_read_at_the_first_attempt(
-    mailroom: Mailroom, server: MailServer, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def smtp_environment(
+    database_url: str, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytest.MonkeyPatch]:
+    """The environment of a worker that can send mails, for the test to spoil; no sender is set."""
     monkeypatch.setenv("DATABASE_URL", database_url)
-    monkeypatch.delenv("JOBQUEUE_SMTP_URL", raising=False)
-    email._mailer_of_environment.cache_clear()
-    job_id = mailroom.post(sender="other@sender.example")
-    Worker(email.handlers, load_settings(), drain=True).run()
-    job = mailroom.job(job_id)
-    assert (job.status, "JOBQUEUE_SMTP_URL is not set" in str(job.last_error)) == ("pending", True)
-
     monkeypatch.setenv("JOBQUEUE_SMTP_URL", plain(server))
-    mailroom.make_due()
+    monkeypatch.delenv("JOBQUEUE_SMTP_SENDER", raising=False)
+    yield monkeypatch
+    mailer_of_environment.cache_clear()
+
+
+def drain_by_environment() -> None:
     Worker(email.handlers, load_settings(), drain=True).run()
-    email._mailer_of_environment.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("JOBQUEUE_SMTP_URL", None, "JOBQUEUE_SMTP_URL is not set; set it to smtp://"),
+        ("JOBQUEUE_SMTP_URL", "http://S3CRET@mail.example", "JOBQUEUE_SMTP_URL cannot be read"),
+        ("JOBQUEUE_SMTP_SENDER", "S3CRET", "JOBQUEUE_SMTP_SENDER is no mail address"),
+    ],
+)
+def test_a_worker_whose_environment_cannot_send_mails_does_not_start(
+    mailroom: Mailroom, smtp_environment: pytest.MonkeyPatch, variable: str, value: str | None, told: str
+) -> None:
+    job_id = mailroom.post(sender="other@sender.example")
+    if value is None:
+        smtp_environment.delenv(variable)
+    else:
+        smtp_environment.setenv(variable, value)
+    with pytest.raises(SettingsError, match=told) as refusal:
+        drain_by_environment()
+    assert "S3CRET" not in str(refusal.value)
+    job = mailroom.job(job_id)
+    assert (job.status, job.attempts, job.started_at) == ("pending", 0, None)
+
+
+def test_each_start_of_a_worker_reads_the_environment_anew(
+    mailroom: Mailroom, server: MailServer, smtp_environment: pytest.MonkeyPatch
+) -> None:
+    """A fault is not remembered once it is mended, and neither is what was right once."""
+    job_id = mailroom.post(sender="other@sender.example")
+    smtp_environment.delenv("JOBQUEUE_SMTP_URL")
+    with pytest.raises(SettingsError):
+        drain_by_environment()
+    smtp_environment.setenv("JOBQUEUE_SMTP_URL", plain(server))
+    drain_by_environment()
+    assert mailroom.job(job_id).status == "done"
     assert [mail.sender for mail in server.mails] == ["other@sender.example"]
+    smtp_environment.delenv("JOBQUEUE_SMTP_URL")
+    with pytest.raises(SettingsError):
+        drain_by_environment()
+
+
+def test_settings_given_in_the_code_are_checked_without_the_environment(
+    mailroom: Mailroom, server: MailServer, smtp_environment: pytest.MonkeyPatch
+) -> None:
+    smtp_environment.delenv("JOBQUEUE_SMTP_URL")
+    with pytest.raises(SettingsError, match="JOBQUEUE_SMTP_URL is not set"):
+        email.handlers_for(load_settings())
+    mailroom.post()
+    mailroom.work(plain(server))
+    assert len(server.mails) == 1
 
 
 def test_a_missing_sender_is_told_and_tried_again(

@@ -14,9 +14,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobqueue.bundled.address import parse_mailbox
-from jobqueue.bundled.mail import Email
-from jobqueue.bundled.message import compose
+from jobqueue.bundled.email.address import parse_mailbox
+from jobqueue.bundled.email.mail import Email
+from jobqueue.bundled.email.message import compose
 
 JOB = UUID("01890000-0000-7000-8000-000000000001")
 CREATED = datetime(2026, 3, 1, 12, tzinfo=UTC)

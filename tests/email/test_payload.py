@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from jobqueue import Job
 from jobqueue.bundled import email
-from jobqueue.bundled.address import parse_mailbox
-from jobqueue.bundled.mail import Email
+from jobqueue.bundled.email.address import parse_mailbox
+from jobqueue.bundled.email.mail import Email
 from jobqueue.errors import PayloadError
 from tests.email.conftest import Mailroom, plain
 from tests.support.smtp import MailServer

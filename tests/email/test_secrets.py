@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from jobqueue.bundled.smtp_server import Security, SmtpServer
+from jobqueue.bundled.email.server import Security, SmtpServer
 from jobqueue.errors import SettingsError
 from tests.email.conftest import Mailroom
 from tests.support.smtp import CLOSE, SILENT, ScriptedServer, Step

@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 
-from jobqueue import JobRepository
+from jobqueue import JobRepository, load_settings
+from jobqueue.bundled import email
+from jobqueue.worker.attempt import Attempt
+from jobqueue.worker.databases import Databases
 from tests.email.conftest import Mailroom, plain
 from tests.support.smtp import CLOSE, RESET, SILENT, ScriptedServer, Step
 from tests.support.waiting import wait_until
@@ -161,6 +165,60 @@ def test_a_late_verdict_does_not_cover_up_what_the_next_attempt_wrote(
     # The worker has left the first attempt behind: what it has to say, it says now
     wait_until(lambda: not any(thread.name.startswith("jobqueue-slot") for thread in threading.enumerate()))
     assert len(scripted.mails) == 1
+    assert mailroom.log(job_id) == [("accepted", ADA, 250)]
+
+
+@pytest.fixture
+def claim(mailroom: Mailroom, scripted: ScriptedServer, database_url: str) -> Iterator[Callable[[], Attempt]]:
+    """Claims the one job that is due, always for the worker of the same name."""
+    databases = Databases(make_url(database_url), 2)
+    handler = email.handlers_for(load_settings(smtp_url=plain(scripted), smtp_sender="a@sender.example")).get(
+        "email_send"
+    )
+    assert handler is not None
+
+    def claim() -> Attempt:
+        with Session(mailroom.engine) as session, session.begin():
+            (claimed,) = JobRepository(session).claim(worker="w")
+        return Attempt(claimed, handler, databases, float("inf"))
+
+    yield claim
+    databases.dispose()
+
+
+def lose(mailroom: Mailroom, attempt: Attempt) -> None:
+    """Recovery takes the only attempt's job to the dead letters, and an operator has it tried again."""
+    with Session(mailroom.engine) as session, session.begin():
+        assert [job.status for job in JobRepository(session).recover_stale(timedelta(0))] == ["dlq"]
+    mailroom.replay(attempt.claimed.id)
+
+
+def test_a_replay_begins_with_the_number_of_the_lost_attempt_which_still_sends_nothing_at_most_once(
+    mailroom: Mailroom, scripted: ScriptedServer, claim: Callable[[], Attempt]
+) -> None:
+    job_id = mailroom.post(at_most_once=True, max_attempts=1)
+    late = claim()
+    lose(mailroom, late)
+    held = claim()
+    assert (late.claimed.attempt, held.claimed.attempt) == (1, 1)
+
+    late.run(timedelta(0))
+    assert (scripted.mails, mailroom.log(job_id)) == ([], [])
+    held.run(timedelta(0))
+    assert len(scripted.mails) == 1
+    assert mailroom.log(job_id) == [("deferred", ADA, None), ("accepted", ADA, 250)]
+
+
+def test_only_who_has_the_mail_counts_of_what_a_lost_attempt_has_to_say(
+    mailroom: Mailroom, scripted: ScriptedServer, claim: Callable[[], Attempt]
+) -> None:
+    """Also while the attempt that holds the job has the same number."""
+    scripted.script["RCPT bob@example.com"] = ["450 4.2.1 Later"]
+    job_id = mailroom.post("ada@example.com", "bob@example.com", max_attempts=1)
+    late = claim()
+    lose(mailroom, late)
+    claim()
+    late.run(timedelta(0))
     assert mailroom.log(job_id) == [("accepted", ADA, 250)]
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+import warnings
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
 
 from jobqueue import Handlers, JobContext
+from jobqueue.errors import JobQueueError
 from tests.support.waiting import wait_until
-from tests.support.worker import running
+from tests.support.worker import make_worker, running
 from tests.worker.conftest import Bench
 
 _tenant: ContextVar[str] = ContextVar("a variable of the application", default="nobody")
@@ -172,3 +176,52 @@ def test_an_async_handler_is_told_to_use_the_async_session_and_a_plain_one_the_p
     texts = [str(bench.job(job).last_error) for job in jobs]
     assert "uses job.session" in texts[0]
     assert "uses job.async_session" in texts[1]
+
+
+def returns_a_coroutine(payload: dict[str, Any]) -> Any:
+    async def work() -> None:
+        pass
+
+    return work()
+
+
+def returns_a_generator(payload: dict[str, Any]) -> Any:
+    return (number for number in range(3))
+
+
+@pytest.mark.parametrize("function", [returns_a_coroutine, returns_a_generator])
+def test_work_that_a_handler_only_returns_is_not_taken_for_done(bench: Bench, function: Any) -> None:
+    handlers = Handlers()
+    handlers.register("reindex")(function)
+    job_id = bench.enqueue(max_attempts=1)
+    bench.drain(handlers)
+    job = bench.job(job_id)
+    assert job.status == "dlq"
+    assert "that nobody runs" in (job.last_error or "")
+
+
+def test_a_child_that_a_handler_forked_has_no_say(bench: Bench) -> None:
+    bench.create_notes()
+    handlers = Handlers()
+
+    @handlers.register("reindex")
+    def fork(payload: dict[str, Any], job: JobContext) -> None:
+        job.session.execute(text("INSERT INTO public.note VALUES (:id, 'once')"), {"id": job.id})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from Python 3.12 on
+            child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+
+    job_id = bench.enqueue()
+    bench.drain(handlers)
+    assert (bench.status(job_id), bench.notes()) == ("done", ["once"])
+
+
+def test_a_worker_runs_once(bench: Bench) -> None:
+    handlers = Handlers()
+    handlers.register("reindex")(lambda payload: None)
+    worker = make_worker(handlers, bench.url, drain=True)
+    worker.run()
+    with pytest.raises(JobQueueError, match="runs once"):
+        worker.run()

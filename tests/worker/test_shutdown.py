@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,17 @@ def test_a_handler_that_hangs_cannot_keep_the_process(
     bench.wait_for(job_id, JobStatus.PENDING)
     recovering.terminate()
     assert recovering.wait() == 0, recovering.log
+
+
+def test_ctrl_c_stops_like_sigterm(bench: Bench, workers: Workers, begun: Callable[[], int], tmp_path: Path) -> None:
+    job_id = bench.enqueue()
+    worker = workers.start(shutdown_timeout=20)
+    wait_until(lambda: begun() == 1)
+    worker.process.send_signal(signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0, worker.log
+    assert bench.status(job_id) == "done"
+    assert "Traceback" not in worker.log
 
 
 def test_a_second_signal_ends_the_process_at_once(bench: Bench, workers: Workers, begun: Callable[[], int]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from jobqueue.bundled.address import Mailbox, check_line, parse_mailbox
+from jobqueue.bundled.email.address import Mailbox, check_line, parse_mailbox
 
 # RFC 5322 section 3.6.8: printable ASCII except the colon
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]{1,76}")

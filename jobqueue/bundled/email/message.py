@@ -11,9 +11,9 @@ from email.utils import format_datetime
 from typing import Any, Final
 from uuid import UUID
 
-from jobqueue.bundled.address import Mailbox
-from jobqueue.bundled.headers import encode_mailboxes, encode_text, fold
-from jobqueue.bundled.mail import Email
+from jobqueue.bundled.email.address import Mailbox
+from jobqueue.bundled.email.headers import encode_mailboxes, encode_text, fold
+from jobqueue.bundled.email.mail import Email
 
 _LINE: Final = 76  # characters of an encoded line, RFC 2045 section 6.7
 

@@ -36,7 +36,7 @@ _SECURITY: Final = frozenset({Stage.STARTTLS, Stage.AUTH})
 _BEFORE_THE_MAIL: Final = _SECURITY | {Stage.CONNECT, Stage.EHLO}
 
 
-class Outcome(StrEnum):
+class Delivery(StrEnum):
     """What became of a recipient; the words of ``mdm.email_log``."""
 
     ACCEPTED = "accepted"
@@ -83,7 +83,7 @@ class Reply:
 class Verdict:
     """What became of one recipient in one exchange, and why."""
 
-    outcome: Outcome
+    delivery: Delivery
     text: str
     code: int | None = None
     alarm: bool = False
@@ -100,25 +100,25 @@ def judge(stage: Stage, reply: Reply) -> Verdict:
     """What ``reply`` means for the recipients that it is about."""
     refused = 500 <= reply.code < 600
     if reply.positive:
-        return Verdict(Outcome.ACCEPTED, str(reply), reply.code)
+        return Verdict(Delivery.ACCEPTED, str(reply), reply.code)
     if stage in _BEFORE_THE_MAIL or reply.code in _LOGIN_TROUBLE:
-        return Verdict(Outcome.DEFERRED, f"{reply} (at {stage})", reply.code, alarm=refused or stage in _SECURITY)
+        return Verdict(Delivery.DEFERRED, f"{reply} (at {stage})", reply.code, alarm=refused or stage in _SECURITY)
     if stage is Stage.RCPT and reply.too_many_recipients:
-        return Verdict(Outcome.DEFERRED, str(reply), reply.code, next_transaction=True)
+        return Verdict(Delivery.DEFERRED, str(reply), reply.code, next_transaction=True)
     # RFC 5321 section 4.5.3.1.10: to a recipient, 552 is to be taken as 452
     if refused and not (stage is Stage.RCPT and reply.code == 552):
-        return Verdict(Outcome.REFUSED, str(reply), reply.code)
-    return Verdict(Outcome.DEFERRED, str(reply), reply.code)
+        return Verdict(Delivery.REFUSED, str(reply), reply.code)
+    return Verdict(Delivery.DEFERRED, str(reply), reply.code)
 
 
 def trouble(stage: Stage, reason: str, *, alarm: bool = False) -> Verdict:
     """No usable reply came: the connection, TLS or our patience ended."""
-    return Verdict(Outcome.DEFERRED, clean(f"{reason} (at {stage})", _MAX_TEXT), alarm=alarm)
+    return Verdict(Delivery.DEFERRED, clean(f"{reason} (at {stage})", _MAX_TEXT), alarm=alarm)
 
 
 def unknown(reason: str) -> Verdict:
     """The mail was handed over to its last byte, and the answer did not come (RFC 1047)."""
-    return Verdict(Outcome.DEFERRED, clean(f"{UNKNOWN}: {reason}", _MAX_TEXT))
+    return Verdict(Delivery.DEFERRED, clean(f"{UNKNOWN}: {reason}", _MAX_TEXT))
 
 
 def _printable(text: str) -> str:

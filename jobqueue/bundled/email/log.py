@@ -12,9 +12,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from jobqueue.bundled.message import Message
-from jobqueue.bundled.smtp import Verdicts
-from jobqueue.bundled.smtp_reply import Outcome, Verdict, unknown
+from jobqueue.bundled.email.exchange import Verdicts
+from jobqueue.bundled.email.message import Message
+from jobqueue.bundled.email.reply import Delivery, Verdict, unknown
 from jobqueue.errors import MailError
 from jobqueue.failure import failure_summary
 from jobqueue.handlers import JobContext
@@ -33,9 +33,9 @@ def earlier_verdicts(job: JobContext) -> Verdicts:
     verdicts: Verdicts = {}
     with job.separate_session() as session:
         for row in session.scalars(query):
-            verdict = Verdict(Outcome(row.outcome), row.reply or "", row.code)
+            verdict = Verdict(Delivery(row.outcome), row.reply or "", row.code)
             for recipient in row.recipients:
-                if recipient not in verdicts or verdicts[recipient].outcome is not Outcome.ACCEPTED:
+                if recipient not in verdicts or verdicts[recipient].delivery is not Delivery.ACCEPTED:
                     verdicts[recipient] = verdict
     return verdicts
 
@@ -61,7 +61,7 @@ def keep(job: JobContext, entries: Sequence[EmailLog]) -> None:
     try:
         with job.separate_session() as session:
             held = _holds_job(session, job)
-            session.add_all(entry for entry in entries if held or entry.outcome == Outcome.ACCEPTED)
+            session.add_all(entry for entry in entries if held or entry.outcome == Delivery.ACCEPTED)
     except SQLAlchemyError as error:
         job.logger.error(
             "mdm.email_log could not be written, so that recipients who have the mail may get it again: %s",
@@ -81,10 +81,17 @@ def mark_on_its_way(job: JobContext, message: Message, recipients: Sequence[str]
 
 
 def _holds_job(session: Session, job: JobContext) -> bool:
-    """Whether this attempt still has its job. The row stays locked, so that this holds until the commit."""
-    query = select(Job.status, Job.attempts).where(Job.id == job.id).with_for_update(read=True)
-    found = session.execute(query).one_or_none()
-    return found is not None and (found.status, found.attempts) == (JobStatus.RUNNING, job.attempt)
+    """Whether this attempt still has its job: by its token, since after a replay another has the same number.
+
+    The row stays locked, so that this holds until the commit, which must follow at once: outcomes and renewals pass
+    over locked rows. The row of another attempt is not locked.
+    """
+    token = job.services.token()
+    # The status not among the conditions, or the planner may take the index of running jobs, with its dead entries
+    query = select(Job.status).where(
+        Job.id == token.id, Job.claimed_by == token.worker, Job.started_at == token.started_at
+    )
+    return session.scalar(query.with_for_update(read=True)) is JobStatus.RUNNING
 
 
 def _row(job: JobContext, message: Message, recipients: Sequence[str], verdict: Verdict) -> EmailLog:
@@ -94,7 +101,7 @@ def _row(job: JobContext, message: Message, recipients: Sequence[str], verdict: 
         message_id=message.message_id,
         sender=message.sender,
         recipients=list(recipients),
-        outcome=verdict.outcome.value,
+        outcome=verdict.delivery.value,
         code=verdict.code,
         reply=verdict.text,
     )

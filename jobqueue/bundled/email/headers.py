@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from email.header import Header
 from typing import Final
 
-from jobqueue.bundled.address import Mailbox
+from jobqueue.bundled.email.address import Mailbox
 
 _FOLD_AT: Final = 78  # characters that a line should not exceed, RFC 5322 section 2.1.1
 _LIMIT: Final = 998  # characters that a line must not exceed, same place

@@ -8,17 +8,17 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jobqueue.bundled.message import Message
-from jobqueue.bundled.smtp_connection import Connection, Limits
-from jobqueue.bundled.smtp_reply import Outcome, Reply, Stage, Verdict, judge, trouble, unknown
-from jobqueue.bundled.smtp_server import Security, SmtpServer
+from jobqueue.bundled.email.connection import Connection, Limits
+from jobqueue.bundled.email.message import Message
+from jobqueue.bundled.email.reply import Delivery, Reply, Stage, Verdict, judge, trouble, unknown
+from jobqueue.bundled.email.server import Security, SmtpServer
 from jobqueue.errors import MailError
 
 Verdicts = dict[str, Verdict]
 """By recipient, as in the envelope."""
 
 _NO_SMTPUTF8: Final = Verdict(
-    Outcome.REFUSED,
+    Delivery.REFUSED,
     "an address has letters beyond ASCII before the '@', and the mail server does not offer SMTPUTF8 (RFC 6531)",
 )
 
@@ -121,7 +121,7 @@ def _transactions(
     left = list(recipients)
     while left:
         _transaction(connection, message, left, verdicts, before_data)
-        advanced = any(verdicts[recipient].outcome is Outcome.ACCEPTED for recipient in left)
+        advanced = any(verdicts[recipient].delivery is Delivery.ACCEPTED for recipient in left)
         left = [recipient for recipient in left if verdicts[recipient].next_transaction and advanced]
 
 

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from jobqueue.bundled.smtp_reply import Reply, Stage
-from jobqueue.bundled.smtp_server import Security, SmtpServer
+from jobqueue.bundled.email.reply import Reply, Stage
+from jobqueue.bundled.email.server import Security, SmtpServer
 
 _QUIT_SECONDS: Final = 2.0
 _CHUNK: Final = 64 * 1024
