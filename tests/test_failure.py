@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from jobqueue.failure import FALLBACK, MAX_BYTES, clean, failure_summary, failure_text
 
@@ -89,6 +92,133 @@ def test_a_deep_recursion_keeps_the_innermost_frames() -> None:
     assert storable(kept)
     assert kept.startswith("ValueError: bottom")
     assert kept.count("in fall") == 12
+
+
+def test_beside_the_innermost_frames_those_of_the_application_are_kept() -> None:
+    def library(depth: int) -> None:
+        if depth == 0:
+            raise ValueError("bottom")
+        code(depth - 1)
+
+    def mine() -> None:
+        library(30)
+
+    source = "def again(depth): library(depth)"
+    names: dict[str, Any] = {"library": library}
+    exec(compile(source, "/opt/venv/lib/python3.11/site-packages/orm/engine.py", "exec"), names)
+    code = names["again"]
+    foreign = library.__code__.replace(co_filename="/opt/venv/lib/python3.11/site-packages/orm/engine.py")
+    library.__code__ = foreign
+    with pytest.raises(ValueError) as failure:
+        mine()
+    frames = failure_text(failure.value).splitlines()[1:]
+    assert len(frames) == 12
+    assert all("orm/engine.py" in frame for frame in frames[:-2])
+    assert frames[-2].endswith("in mine")
+    assert frames[-1].startswith(f"  {__file__}:")
+
+
+def test_an_error_out_of_sqlalchemy_shows_the_line_that_asked_for_it() -> None:
+    def asks() -> None:
+        create_engine("sqlite://").connect().execute(text("SELECT nothing"))
+
+    with pytest.raises(OperationalError) as failure:
+        asks()
+    own = [line for line in failure_text(failure.value).splitlines() if line.startswith(f"  {__file__}")]
+    assert [line.rsplit(" in ")[-1] for line in own][:1] == ["asks"]
+
+
+def test_of_an_application_that_is_installed_the_place_where_it_calls_a_library_is_kept() -> None:
+    names: dict[str, Any] = {}
+    for package, source in {
+        "orm": "def execute(depth):\n if not depth: raise ValueError\n execute(depth - 1)",
+        "shop": "def order():\n execute(30)",
+        "web": "def dispatch(depth):\n if not depth: order()\n else: dispatch(depth - 1)",
+    }.items():
+        exec(compile(source, f"/usr/lib/python3/dist-packages/{package}/it.py", "exec"), names)
+    with pytest.raises(ValueError) as failure:
+        names["dispatch"](30)
+    kept = failure_text(failure.value)
+    assert "dist-packages/shop/it.py:2 in order" in kept
+    assert kept.splitlines()[-1].endswith(
+        "in test_of_an_application_that_is_installed_the_place_where_it_calls_a_library_is_kept"
+    )
+
+
+def test_frames_of_python_itself_give_way_to_those_of_the_application() -> None:
+    import json
+
+    def hook(pairs: object) -> None:
+        raise ValueError("bottom")
+
+    with pytest.raises(ValueError) as failure:
+        json.loads("{}", object_pairs_hook=hook)
+    kept = failure_text(failure.value)
+    assert "in hook" in kept.splitlines()[1]
+    assert sys.modules["json"].__file__ is not None
+    assert f"{json.__file__}:" in kept
+
+
+def group(*errors: Exception) -> BaseException:
+    return raised(ExceptionGroup("unhandled errors in a TaskGroup", errors))
+
+
+def test_a_group_tells_what_each_of_its_exceptions_says_and_where_it_was_raised() -> None:
+    kept = failure_text(group(raised(ValueError("one")), group(raised(KeyError("two"))), OSError("three")))  # type: ignore[arg-type]
+    lines = kept.splitlines()
+    assert lines[0] == "ExceptionGroup: unhandled errors in a TaskGroup (3 sub-exceptions)"
+    told = [line for line in lines if line.startswith("  | ")]
+    assert told[0] == "  | ValueError: one"
+    assert told[1].startswith(f"  |   {__file__}:")
+    assert "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)" in told
+    assert told.index("  | KeyError: 'two'") < told.index("  | OSError: three")
+
+
+def test_of_a_group_a_bounded_number_is_told_and_of_each_a_bounded_text() -> None:
+    kept = failure_text(group(*(ValueError(f"number {n} " + "x" * 100_000) for n in range(500))))
+    assert "  | ValueError: number 7 " in kept
+    assert "number 8 " not in kept
+    assert kept.endswith("  | and 492 more")
+    assert storable(kept)
+
+
+def test_a_group_as_a_cause_is_told_too() -> None:
+    error = ValueError("outer")
+    error.__cause__ = group(KeyError("inner"))
+    assert "  | KeyError: 'inner'" in failure_text(error)
+
+
+def test_groups_nested_deeply_are_kept() -> None:
+    error: Exception = ValueError("bottom")
+    for _ in range(5_000):
+        error = ExceptionGroup("level", [error])
+    assert storable(failure_text(error))
+    assert failure_summary(error) == "ExceptionGroup: level (1 sub-exception): ValueError: bottom"
+
+
+def test_the_summary_of_a_group_has_the_first_of_its_exceptions() -> None:
+    summary = failure_summary(group(ValueError("one\ntwo"), KeyError("three")))
+    assert summary == "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: one two"
+    assert len(failure_summary(group(ValueError("x" * 40_000_000)))) <= 500
+
+
+def test_notes_are_kept_clean_and_short() -> None:
+    error = ValueError("it broke")
+    for note in ("order 17\nof shop 4", "password=S3CRET", "x" * 1_000_000 + " \x00", "one too many"):
+        error.add_note(note)
+    lines = failure_text(error).splitlines()
+    assert lines[:3] == ["ValueError: it broke", "  note: order 17 of shop 4", "  note: password=***"]
+    assert lines[3].startswith("  note: xxx")
+    assert len(lines[3]) < 400
+    assert "one too many" not in failure_text(error)
+    assert "  |   note: order 17 of shop 4" in failure_text(group(error))
+
+
+@pytest.mark.parametrize("notes", [None, 5, "text", [5], [None], {"a": 1}, [RuntimeError()]], ids=repr)
+def test_notes_that_are_none_do_no_harm(notes: object) -> None:
+    error = ValueError("it broke")
+    error.__notes__ = notes  # type: ignore[assignment]
+    assert failure_text(error).startswith("ValueError: it broke")
 
 
 def test_an_endless_recursion_is_kept() -> None:

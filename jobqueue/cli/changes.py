@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import click
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from jobqueue import JobFilter, JobStatus
@@ -55,6 +58,10 @@ class Request:
 REPLAY: Final = Verb("replay", "replayed", sources(Transition.REPLAY), replay, to_pending=True)
 DISCARD: Final = Verb("discard", "discarded", DISCARDABLE, discard)
 CANCEL: Final = Verb("cancel", "cancelled", sources(Transition.CANCEL), cancel)
+
+# A foreign key, without and with RESTRICT
+_REFERENCED_STATES: Final = {"23503", "23001"}
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _CHANGE_OPTIONS: Final[list[Callable[[Any], Any]]] = [
     click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID),
@@ -132,8 +139,9 @@ def _change(configuration: Configuration, verb: Verb, request: Request) -> None:
             which = _confirmed(session, verb, request, which)
             # No transaction stands open while somebody thinks
             session.rollback()
-            changed = verb.run(session, which, actor=request.actor)
-            session.commit()
+            with _references_told(verb):
+                changed = verb.run(session, which, actor=request.actor)
+                session.commit()
             _report(verb, request, changed, refused | changed.refused)
 
 
@@ -174,7 +182,8 @@ def _dry_run(session: Session, verb: Verb, request: Request, which: Which, refus
     preview = queries.preview(session, which, verb.statuses, to_pending=verb.to_pending)
     if not isinstance(which, JobFilter):
         # Done and taken back: the reasons are then those of the real run
-        refused = refused | verb.run(session, which, actor=request.actor).refused
+        with _references_told(verb):
+            refused = refused | verb.run(session, which, actor=request.actor).refused
         session.rollback()
     in_use = preview.keys_in_use
     if request.as_json:
@@ -187,6 +196,23 @@ def _dry_run(session: Session, verb: Verb, request: Request, which: Which, refus
         if in_use:
             click.echo(f"{in_use} of them would be refused: another job has their dedup_key now", err=True)
     _tell_refused(request, refused)
+
+
+@contextmanager
+def _references_told(verb: Verb) -> Iterator[None]:
+    """A foreign key of the application that holds a job fast: say which, and that the other jobs remain too."""
+    try:
+        yield
+    except IntegrityError as error:
+        if verb is not DISCARD or getattr(error.orig, "sqlstate", None) not in _REFERENCED_STATES:
+            raise
+        found: Any = error.orig.diag  # type: ignore[union-attr]  # psycopg's
+        held = set(_UUID.findall(found.message_detail or ""))
+        job = f"job {held.pop()}" if len(held) == 1 else "one of the jobs"
+        raise TransitionRefused(
+            f"nothing was {verb.past}: {job} is referenced by {found.schema_name}.{found.table_name} "
+            f"(constraint {found.constraint_name}); delete the rows there first, or leave out the job"
+        ) from error
 
 
 def _report(verb: Verb, request: Request, changed: Changed, refused: dict[UUID, JobQueueError]) -> None:

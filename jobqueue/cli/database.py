@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,6 +74,17 @@ class Configuration:
         """A session that commits only what the command commits."""
         with self.engine() as engine, Session(engine) as session:
             yield session
+
+
+def driver_problem() -> str | None:
+    """Why psycopg cannot be loaded, and what helps; None if it can. Only a command that needs it finds out."""
+    try:
+        importlib.import_module("psycopg")
+    except ImportError as error:
+        chosen = ", or unset PSYCOPG_IMPL" if os.environ.get("PSYCOPG_IMPL") else ""
+        reason = str(error).split("\n", 1)[0].rstrip(".")
+        return f"psycopg cannot be loaded ({reason}); run `pip install 'psycopg[binary]'`, which brings libpq{chosen}"
+    return None
 
 
 def place(url: URL) -> str:

@@ -24,7 +24,11 @@ from jobqueue.cli.parameters import AGE, HANDLERS, INSTANT, PAYLOAD, current_act
 @click.option("--delay", type=AGE, help="Not before this has passed, as in 10m.")
 @click.option("--at", "available_at", type=INSTANT, help="Not before this time, as in 2030-01-31T08:00:00Z.")
 @click.option("--priority", type=int, help="Lower is more important; default 100.")
-@click.option("--max-attempts", type=int, help="Default: the handler's with --handlers, else 8.")
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="Default 8; the number the handler was registered with counts only with --handlers.",
+)
 @click.option("--idempotency-key", help="Write no second job with this key while the first one's row exists.")
 @click.option("--dedup-key", help="Write no second job with this key while the first one is pending or running.")
 @click.option("--handlers", "handlers_name", type=HANDLERS, help="Check the payload against the handler's type.")

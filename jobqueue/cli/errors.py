@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import click
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
-from jobqueue.cli.database import Configuration, place, without_password
+from jobqueue.cli.database import Configuration, driver_problem, place, without_password
 from jobqueue.errors import (
     DatabaseUnavailable,
     HandlerError,
@@ -66,6 +66,11 @@ class ReportingGroup(click.Group):
             _end(str(error), exit_code_of(error))
         except DBAPIError as error:
             _end(*_explained(error, ctx.obj))
+        except ImportError:
+            problem = driver_problem()
+            if problem is None:
+                raise
+            _end(problem, CONFIGURATION)
         except (KeyboardInterrupt, click.Abort):
             _end("interrupted", INTERRUPTED)
         except BrokenPipeError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import click
+from sqlalchemy import Text, cast, select
+from sqlalchemy.orm import Session
 
 from jobqueue import AuditEntry, Job, JobStatus
 from jobqueue.cli.changes import cancel_command, discard_command, replay_command
@@ -15,8 +18,9 @@ from jobqueue.cli.database import Configuration
 from jobqueue.cli.filters import filter_options, job_filter
 from jobqueue.cli.output import Column, age, first_line, print_fields, print_json, print_table
 from jobqueue.cli.parameters import json_option
-from jobqueue.errors import JobNotFound
+from jobqueue.errors import JobNotFound, PayloadError
 from jobqueue.models import EmailLog
+from jobqueue.payload import Json, read_json
 from jobqueue.repository import queries
 
 _LIST: Final = [
@@ -83,11 +87,14 @@ def show_command(configuration: Configuration, job_id: UUID, with_payload: bool,
     Of a job that is gone, show what the audit log kept. Exit code 1 then.
     """
     with configuration.session() as session:
-        history = queries.history(session, job_id, payload=with_payload)
+        history = queries.history(session, job_id)
+        payload = _payload(session, job_id) if with_payload else None
     if as_json:
-        print_json(_history_document(history, with_payload))
+        print_json(_history_document(history, payload))
     else:
-        _print_history(history, with_payload)
+        _print_history(history, payload)
+    if isinstance(payload, str):
+        click.echo("the payload is shown as its text: Python cannot read it", err=True)
     if history.job is None:
         raise JobNotFound(job_id)
 
@@ -116,21 +123,34 @@ def _as_document(row: Job | AuditEntry | EmailLog, fields: tuple[str, ...] = _FI
     return {name: getattr(row, name) for name in fields}
 
 
-def _history_document(history: queries.History, with_payload: bool) -> dict[str, Any]:
-    fields = (*_FIELDS, "payload") if with_payload else _FIELDS
+def _payload(session: Session, job_id: UUID) -> Json | str | None:
+    """The payload; its text where Python cannot read or write what was stored past jobqueue."""
+    text = session.scalars(select(cast(Job.payload, Text)).where(Job.id == job_id)).one_or_none()
+    if text is None:
+        return None
+    try:
+        payload = read_json(text)
+        json.dumps(payload, indent=2)
+    except (PayloadError, RecursionError):
+        return text
+    return payload
+
+
+def _history_document(history: queries.History, payload: Json | str | None) -> dict[str, Any]:
+    job = None if history.job is None else _as_document(history.job)
+    if job is not None and payload is not None:
+        job["payload"] = payload
     return {
-        "job": None if history.job is None else _as_document(history.job, fields),
+        "job": job,
         "audit": [_as_document(entry, _AUDIT_FIELDS) for entry in history.audit],
         "emails": [_as_document(email, _EMAIL_FIELDS) for email in history.emails],
     }
 
 
-def _print_history(history: queries.History, with_payload: bool) -> None:
+def _print_history(history: queries.History, payload: Json | str | None) -> None:
     if history.job is not None:
-        print_fields(
-            _as_document(history.job)
-            | {"payload": history.job.payload if with_payload else "(not shown; --payload shows it)"}
-        )
+        shown = "(not shown; --payload shows it)" if payload is None else payload
+        print_fields(_as_document(history.job) | {"payload": shown})
     _print_entries("audit log", history.audit, _AUDIT_FIELDS)
     _print_entries("mails", history.emails, _EMAIL_FIELDS)
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
+from jobqueue.cli.database import driver_problem
 from jobqueue.errors import HandlerError
 from jobqueue.failure import failure_summary
 from jobqueue.handlers import Handlers
@@ -58,6 +59,9 @@ def _import(name: str) -> ModuleType:
 
 
 def _import_raised(name: str, error: BaseException) -> HandlerError:
+    if isinstance(error, ImportError) and (problem := driver_problem()):
+        # The application's module was only the first to ask for it
+        return HandlerError(problem)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

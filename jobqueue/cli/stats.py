@@ -119,5 +119,9 @@ def _worker_row(worker: WorkerRecord, stats: queries.Stats) -> list[object]:
 def _warnings(stats: queries.Stats) -> Iterable[str]:
     if stats.stale:
         yield f"{stats.stale:,} running jobs are stale: their worker is gone; the next live worker takes them back"
-    for kind, count in stats.unhandled:
+    if len(stats.unhandled) == 1:
+        kind, count = stats.unhandled[0]
         yield f"no live worker handles {kind}: {count:,} pending; start a worker that has a handler for it"
+    elif stats.unhandled:
+        kinds = "".join(f"\n  {kind}: {count:,} pending" for kind, count in stats.unhandled)
+        yield f"no live worker handles these kinds; start one that has handlers for them{kinds}"

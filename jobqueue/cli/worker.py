@@ -72,15 +72,32 @@ def _limit_exit() -> None:
         threading.Thread(target=end, daemon=True).start()
 
 
+class _Formatter(logging.Formatter):
+    """Lines in UTC; what a handler logs through ``job.logger`` says which job it is about."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        return super().formatMessage(record) + _job(record)
+
+
+def _job(record: logging.LogRecord) -> str:
+    """The job of a record that has one. Others may set ``job_id`` too, and not the rest."""
+    fields = vars(record)
+    if fields.get("job_id") is None:
+        return ""
+    kind = f" {fields['job_kind']}" if "job_kind" in fields else ""
+    attempt = f", attempt {fields['attempt']}" if "attempt" in fields else ""
+    return f" [job {fields['job_id']}{kind}{attempt}]"
+
+
 def configure_logging(level: str | None) -> None:
     """Log to stderr, unless the application's module has configured logging itself; a given level counts anyhow."""
     if not logging.getLogger().handlers:
         stream = logging.StreamHandler()
-        formatter = logging.Formatter(
-            "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
-        )
-        formatter.converter = time.gmtime
-        stream.setFormatter(formatter)
+        stream.setFormatter(_Formatter())
         logging.basicConfig(handlers=[stream], level=(level or "info").upper())
     if level is not None:
         logging.getLogger("jobqueue").setLevel(level.upper())

@@ -8,8 +8,7 @@ import socket
 import threading
 from typing import Any, Final
 
-import psycopg
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, PoolProxiedConnection, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
@@ -29,8 +28,8 @@ class AttemptSession(Session):
 
     lent = True
     _over = False
-    _driver: Any = None
-    """The driver's connection, while the session has a transaction."""
+    _lent_connection: PoolProxiedConnection | None = None
+    """That of its transaction, while there is one."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -58,36 +57,40 @@ class AttemptSession(Session):
         """The handler has ended: from now on the session is the worker's."""
         self.lent = False
         with self._cutting:
-            self._driver = None
+            self._lent_connection = None
 
     def cut_off(self) -> None:
         """Break the connection, from another thread: the attempt is over, but its handler cannot be stopped.
 
-        The server then rolls back, and lets go of what the transaction has locked.
+        The server then rolls back and lets go of what the transaction has locked, and the pool has room again.
         """
         with self._cutting:
             self._over = True
-            if self._driver is None:
-                return
-            # On a duplicate, since the handler's thread may be using the connection at this moment
-            with (
-                contextlib.suppress(OSError, psycopg.Error),
-                socket.socket(fileno=os.dup(self._driver.fileno())) as wire,
-            ):
-                wire.shutdown(socket.SHUT_RDWR)
+            connection, self._lent_connection = self._lent_connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):  # the handler's thread may be closing it at this moment
+                _hang_up(connection)
+                connection.detach()
+
+
+def _hang_up(connection: PoolProxiedConnection) -> None:
+    """At the socket, which any thread may do; the driver's connection belongs to the thread that uses it."""
+    wire: Any = connection.driver_connection
+    with socket.socket(fileno=os.dup(wire.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 @event.listens_for(AttemptSession, "after_begin")
 def _note_connection(session: AttemptSession, transaction: SessionTransaction, connection: Connection) -> None:
     if session._over:
         raise ClaimLost("the attempt is over: it timed out, or its claim was lost; job.session is closed")
-    session._driver = connection.connection.driver_connection
+    session._lent_connection = connection.connection
 
 
 @event.listens_for(AttemptSession, "after_transaction_end")
 def _forget_connection(session: AttemptSession, transaction: SessionTransaction) -> None:
     if transaction.parent is None:
-        session._driver = None
+        session._lent_connection = None
 
 
 @event.listens_for(AttemptSession, "before_commit")

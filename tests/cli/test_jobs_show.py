@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from uuid import uuid4
 
+import pytest
+from sqlalchemy import text
+
 from jobqueue import SYSTEM_TENANT_ID, discard, replay
 from jobqueue.models import EmailLog
 from tests.support.factories import WORKER, JobFactory
@@ -55,6 +58,39 @@ def test_shows_the_payload_only_when_asked(run, run_json, session):
     assert document["job"]["payload"] == {"password": SECRET}
     assert document["job"]["claimed_by"] == WORKER
     assert (document["audit"], document["emails"]) == ([], [])
+
+
+UNREADABLE = {
+    "a number of 5,000 digits": """('{"n": ' || repeat('9', 5000) || '}')::jsonb""",
+    "5,000 levels": """('{"n": ' || repeat('[', 5000) || repeat(']', 5000) || '}')::jsonb""",
+}
+
+
+@pytest.mark.parametrize("stored", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_payload_that_python_cannot_read_is_shown_as_its_text(run, session, stored):
+    job = JobFactory().id
+    session.flush()
+    session.execute(text(f"UPDATE mdm.job SET payload = {stored}"))
+    session.commit()
+    result = run("jobs", "show", job, "--payload")
+    assert 'payload          {"n": ' in result.stdout
+    assert result.stderr == "the payload is shown as its text: Python cannot read it\n"
+    shown = json.loads(run("jobs", "show", job, "--payload", "--json").stdout)["job"]["payload"]
+    assert shown.startswith('{"n": ')
+    assert "not shown" in run("jobs", "show", job).stdout
+
+
+def test_a_payload_that_python_can_read_but_not_write_is_shown_as_its_text(run, session):
+    job = JobFactory().id
+    session.flush()
+    for depth in range(100, 1500, 100):
+        session.execute(
+            text("UPDATE mdm.job SET payload = ('{\"n\": ' || repeat('[', :n) || repeat(']', :n) || '}')::jsonb"),
+            {"n": depth},
+        )
+        session.commit()
+        for args in ([], ["--json"]):
+            assert '"n": [' in run("jobs", "show", job, "--payload", *args).stdout.replace("\\", "")
 
 
 def test_of_a_job_that_is_gone_it_shows_what_the_audit_log_kept(run, session):

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 from sqlalchemy import Engine, text
@@ -43,6 +44,74 @@ def test_wrong_usage_ends_with_2(run, args):
 def test_no_database_url_is_a_configuration_error(run_anywhere):
     result = run_anywhere("stats", code=3)
     assert result.stderr == "Error: DATABASE_URL is not set; set it to postgresql://user:password@host/name\n"
+
+
+WITHOUT_LIBPQ = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Without(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in ("psycopg_c", "psycopg_binary") or name == "psycopg.pq.pq_ctypes":
+            raise ImportError("libpq library not found")
+
+sys.meta_path.insert(0, Without())
+from jobqueue.cli import main
+sys.argv = ["jobqueue", *sys.argv[1:]]
+main()
+"""
+NEEDING_PSYCOPG = [
+    ["stats"],
+    ["jobs", "list"],
+    ["db", "upgrade"],
+    ["enqueue", "reindex", "--tenant", "0" * 32],
+    ["worker", "app:handlers"],
+    ["worker", "eager:handlers"],
+]
+
+
+@pytest.fixture
+def without_libpq(worker_environment, tmp_path):
+    """``jobqueue ARGS`` as a process that finds no libpq, beside two applications."""
+    registry = "from jobqueue import Handlers\nhandlers = Handlers()\n@handlers.register('reindex')\ndef f(p): pass\n"
+    (tmp_path / "app.py").write_text(registry)
+    (tmp_path / "eager.py").write_text(f"import psycopg\n{registry}")
+
+    def run(*args, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_LIBPQ, *args],
+            cwd=tmp_path,
+            env=worker_environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("args", NEEDING_PSYCOPG, ids=" ".join)
+def test_without_libpq_a_command_ends_with_the_remedy_in_one_line(without_libpq, args):
+    result = without_libpq(*args)
+    assert (result.returncode, result.stdout, result.stderr) == (
+        3,
+        "",
+        "Error: psycopg cannot be loaded (no pq wrapper available); "
+        "run `pip install 'psycopg[binary]'`, which brings libpq\n",
+    )
+
+
+def test_an_implementation_of_psycopg_that_was_asked_for_and_is_not_there_is_named(without_libpq):
+    result = without_libpq("stats", PSYCOPG_IMPL="binary")
+    assert result.returncode == 3
+    assert "'binary'" in result.stderr
+    assert "or unset PSYCOPG_IMPL" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_needs_no_database_works_without_libpq(without_libpq):
+    assert without_libpq("--help").returncode == 0
+    assert "CREATE TABLE" in without_libpq("db", "upgrade", "--sql").stdout
 
 
 def test_a_wrong_setting_is_named_without_a_traceback(run, monkeypatch):

@@ -113,6 +113,18 @@ def test_names_kinds_with_pending_jobs_that_no_live_worker_handles(run, unhandle
     assert "no live worker handles bulk_import: 1 pending" in run("stats").stdout
 
 
+def test_kinds_that_no_live_worker_handles_are_one_block(run, session):
+    JobFactory.create_batch(2, job_kind="reindex")
+    JobFactory(job_kind="bulk_import")
+    session.commit()
+    assert run("stats").stdout.endswith(
+        "\n\nno live workers\n\n"
+        "no live worker handles these kinds; start one that has handlers for them\n"
+        "  bulk_import: 1 pending\n"
+        "  reindex: 2 pending\n"
+    )
+
+
 def test_a_worker_for_some_tenants_leaves_the_jobs_of_others_unhandled(unhandled, session, add_worker):
     served, other = TenantFactory().id, TenantFactory().id
     JobFactory.create_batch(2, job_kind="reindex", tenant_id=served)

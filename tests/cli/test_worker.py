@@ -144,6 +144,36 @@ def test_logging_that_the_application_configured_is_left_alone(monkeypatch):
     ours.setLevel(logging.NOTSET)
 
 
+LOGGING = """
+import logging
+from jobqueue import Handlers
+
+handlers = Handlers()
+
+@handlers.register("reindex")
+def reindex(payload: dict, job):
+    job.logger.info("half done")
+    try:
+        raise ValueError("no route")
+    except ValueError:
+        job.logger.exception("gone wrong")
+    logging.getLogger("shop").info("imported", extra={"job_id": 17})
+    logging.getLogger("shop").info("plain")
+"""
+
+
+def test_what_a_handler_logs_names_its_job(process, application, session):
+    module = application(LOGGING)
+    job = JobFactory(job_kind="reindex").id
+    session.commit()
+    lines = process("worker", f"{module}:handlers", "--drain").stderr.splitlines()
+    told = [line.partition(": ")[2] for line in lines]
+    assert f"half done [job {job} reindex, attempt 1]" in told
+    assert lines[told.index(f"gone wrong [job {job} reindex, attempt 1]") + 1].startswith("Traceback")
+    assert "imported [job 17]" in told
+    assert "plain" in told
+
+
 LEAKING = """
 from jobqueue import Handlers
 from sqlalchemy import text
