@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     stale_after: Duration = Field(
         timedelta(seconds=60),
         ge=timedelta(seconds=1),
-        description="a claim not renewed for this long is given up",
+        description="a claim not renewed for this long is given up; the same for all workers",
     )
     heartbeat_interval: Duration | None = Field(
         None,

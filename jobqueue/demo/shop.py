@@ -52,6 +52,6 @@ handlers: Final = Handlers()
 
 
 # The bundled handler waits a minute or two before it tries again; nobody wants to watch that
-@handlers.register(JobKind.EMAIL_SEND, wait=wait_fixed(RETRY_SECONDS))
+@handlers.register(JobKind.EMAIL_SEND, wait=wait_fixed(RETRY_SECONDS), check=email.email_send.check)
 def email_send(payload: Email, job: JobContext) -> None:
     email.email_send(payload, job)

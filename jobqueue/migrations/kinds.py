@@ -35,7 +35,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class KindInUse(JobQueueError):
-    """A kind cannot be dropped while jobs have it. Let them end and purge or discard them, then drop it again.
+    """A kind cannot be dropped while jobs have it. Let them end, discard or delete them, then drop it again.
 
     ``counts`` holds the number of jobs per status.
     """
@@ -45,8 +45,8 @@ class KindInUse(JobQueueError):
         self.counts = counts
         jobs = ", ".join(f"{count:,} {status}" for status, count in counts.items())
         super().__init__(
-            f"job kind {kind!r} is in use and was not dropped: {jobs}; let these jobs end, discard them "
-            "(`jobqueue jobs discard`), and drop the kind again"
+            f"job kind {kind!r} is in use and was not dropped: {jobs}; let these jobs end or cancel them, "
+            "discard what failed (`jobqueue jobs discard`), DELETE what is done, and drop the kind again"
         )
 
 
@@ -165,7 +165,7 @@ BEGIN
     IF uses IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'object_in_use',
             MESSAGE = 'job kind "<kind>" is in use and was not dropped: ' || uses,
-            HINT = 'Let these jobs end, discard them, and drop the kind again.';
+            HINT = 'Let these jobs end or cancel them, delete them, and drop the kind again.';
     END IF;
     SELECT coalesce(string_agg(quote_literal(enumlabel), ', ' ORDER BY enumsortorder), '') INTO labels
       FROM pg_enum WHERE enumtypid = old_types[1] AND enumlabel <> '<kind>';

@@ -14,8 +14,10 @@ from sqlalchemy import (
     ARRAY,
     CTE,
     Delete,
+    Text,
     Update,
     Uuid,
+    cast,
     delete,
     func,
     insert,
@@ -53,7 +55,7 @@ def cancel(session: Session, which: Which, *, actor: str, reason: str | None) ->
     if reason is not None:
         text += f": {check_text('reason', reason)}"
     change = update(JOB).values(status=JobStatus.FAILED, completed_at=_NOW, last_error=text)
-    ids = _apply(session, change, _picked(which, statuses), "cancel", actor)
+    ids = _apply(session, change, _picked(which, statuses), "cancel", actor, reason)
     return Changed(ids, _refusals(session, which, ids, "cancelled", statuses))
 
 
@@ -99,7 +101,9 @@ def _picked(which: Which, statuses: Collection[JobStatus]) -> CTE:
     return query.with_for_update(key_share=True).cte("picked").prefix_with("MATERIALIZED")
 
 
-def _apply(session: Session, change: Update | Delete, picked: CTE, action: str, actor: str) -> list[UUID]:
+def _apply(
+    session: Session, change: Update | Delete, picked: CTE, action: str, actor: str, reason: str | None = None
+) -> list[UUID]:
     """Change the picked jobs and write an audit row for each, in one statement."""
     changed = (
         change.where(JOB.c.id == picked.c.id)
@@ -113,7 +117,9 @@ def _apply(session: Session, change: Update | Delete, picked: CTE, action: str, 
             literal(action),
             changed.c.id,
             literal(check_text("actor", actor)),
-            func.jsonb_build_object("kind", changed.c.job_kind, "was", changed.c.was),
+            func.jsonb_strip_nulls(
+                func.jsonb_build_object("kind", changed.c.job_kind, "was", changed.c.was, "reason", cast(reason, Text))
+            ),
         ),
     )
     ids: list[UUID] = list(session.execute(entries.returning(AuditEntry.__table__.c.job_id)).scalars())

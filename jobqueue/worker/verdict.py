@@ -14,6 +14,8 @@ logger = logging.getLogger("jobqueue.worker")
 
 
 def done(claimed: Claimed, handler: Handler[object]) -> Outcome:
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("job %s (%s) is done at attempt %d", claimed.id, claimed.kind, claimed.attempt)
     return Outcome(claimed.token, Transition.DONE, audit=handler.audit)
 
 

@@ -194,6 +194,7 @@ class _Parts:
     def stop(self) -> None:
         grace = self._settings.shutdown_timeout.total_seconds()
         deadline = time.monotonic() + grace
+        logger.info("stopping: %d jobs are held, what runs has %.0f s", len(self._executor.held), grace)
         self._executor.close()
         self._maintenance.stop()
         self._fetcher.stop(grace)

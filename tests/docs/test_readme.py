@@ -35,7 +35,7 @@ def test_every_block_is_a_file_or_a_command() -> None:
 
 def test_ci_runs_the_two_commands_of_a_newcomer() -> None:
     install, suite = TRY_IT.strip().splitlines()
-    script = (REPOSITORY / ".ci" / "run").read_text()
+    script = [line.removesuffix(" --quiet") for line in (REPOSITORY / ".ci" / "run").read_text().splitlines()]
     for command in [*install.split(" && "), suite]:
         # CI's virtual environment has another name, so that it cannot be somebody's own
         assert command.replace(".venv", ".ci/venv") in script
