@@ -8,9 +8,9 @@ import os
 from logging.config import fileConfig
 from typing import Any
 
+from alembic import context
 from sqlalchemy import URL, MetaData, NullPool, create_engine
 
-from alembic import context
 from jobqueue.migrations import database_url, include_object
 
 target_metadata = MetaData()
