@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -119,6 +120,9 @@ class LoopLane:
             if tasks:
                 await asyncio.wait(tasks)
             await self._loop.shutdown_asyncgens()
+            # The threads of asyncio.to_thread, and of looking up the database's name
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._loop.shutdown_default_executor(), patience)
         finally:
             self._ended = True
             self._loop.stop()
