@@ -46,19 +46,25 @@ _NOW: Final = func.clock_timestamp()
 
 
 def finish(session: Session, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> list[Ended]:
-    """Most outcomes are done: they take the narrow statement, the others the wide one.
+    """Most outcomes are done, without an audit row: they take the narrow statement, the others the wide one.
 
     With ``skip_locked``, jobs whose rows are locked are left as they are; ``still_held`` tells them from lost claims.
     """
-    done = [outcome for outcome in outcomes if outcome.verb is Transition.DONE]
-    other = [outcome for outcome in outcomes if outcome.verb is not Transition.DONE]
-    rows: list[Any] = []
-    for worker, group in _by_worker(done).items():
-        rows += session.execute(_FINISH_DONE[skip_locked], _tokens(worker, group), bind_arguments=BOUND)
+    plain: list[Outcome] = []
+    other: list[Outcome] = []
+    for outcome in outcomes:
+        is_plain = outcome.verb is Transition.DONE and JobStatus.DONE not in outcome.audit
+        (plain if is_plain else other).append(outcome)
+    ended: list[Ended] = []
+    for worker, group in _by_worker(plain).items():
+        ids = session.scalars(_FINISH_DONE[skip_locked], _tokens(worker, group), bind_arguments=BOUND).all()
+        ended += [Ended(job_id, JobStatus.DONE) for job_id in ids]
     for worker, group in _by_worker(other).items():
-        rows += session.execute(_FINISH[skip_locked], _tokens(worker, group) | _ends(group), bind_arguments=BOUND)
-    _audit_ends(session, outcomes, rows)
-    return [Ended(row.id, row.status) for row in rows]
+        values = _tokens(worker, group) | _ends(group)
+        rows = session.execute(_FINISH[skip_locked], values, bind_arguments=BOUND).all()
+        _audit_ends(session, group, rows)
+        ended += [Ended(row.id, row.status) for row in rows]
+    return ended
 
 
 def renew(session: Session, tokens: Collection[Token]) -> Renewal:
@@ -159,7 +165,7 @@ def _finish_done(skip_locked: bool) -> ReturningUpdate[Any]:
         update(JOB)
         .where(_among(_claims(_GIVEN, skip_locked=skip_locked)))
         .values(status=JobStatus.DONE, completed_at=_NOW)
-        .returning(JOB.c.id, JOB.c.started_at, JOB.c.status, JOB.c.tenant_id, JOB.c.job_kind, JOB.c.attempts)
+        .returning(JOB.c.id)
     )
 
 
@@ -175,6 +181,7 @@ def _finish(skip_locked: bool) -> ReturningUpdate[Any]:
         .values(
             status=case(
                 (returns, _status(JobStatus.PENDING)),
+                (attempt.c.verb == Transition.DONE.value, _status(JobStatus.DONE)),
                 (attempt.c.verb == Transition.FAILED.value, _status(JobStatus.FAILED)),
                 else_=_status(JobStatus.DLQ),
             ),
@@ -229,7 +236,7 @@ def _by_worker(items: Collection[Any]) -> dict[str, list[Any]]:
         token = item if isinstance(item, Token) else item.token
         groups.setdefault(token.worker, []).append(item)
     for group in groups.values():
-        group.sort(key=lambda item: (item if isinstance(item, Token) else item.token).id)
+        group.sort(key=lambda item: (item if isinstance(item, Token) else item.token).id.int)
     return groups
 
 

@@ -91,7 +91,7 @@ def claim(
         parameters["kinds"] = sorted(kinds)
     if tenants is not None:
         parameters["tenants"] = sorted(tenants)
-    rows = session.execute(_STATEMENTS[kinds is not None, tenants is not None], parameters, bind_arguments=BOUND)
+    rows = session.execute(_STATEMENTS[kinds is not None, tenants is not None], parameters, bind_arguments=BOUND).all()
     claimed = [Claimed(Token(row.id, worker, row.started_at), *row[2:]) for row in rows]
     # RETURNING has no order of its own
     claimed.sort(key=lambda job: (job.priority, job.available_at, job.id))

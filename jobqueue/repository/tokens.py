@@ -24,13 +24,13 @@ class Token:
     started_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """What an attempt ends in: done, retry, snooze, failed or dlq.
 
     A retry becomes dlq when the job's attempts are used up. ``delay`` counts for retry and snooze, by the
     database's clock. ``error`` is stored as ``last_error``; it must have passed ``failure.clean``.
-    ``audit`` asks for an audit row if the job ends in one of these statuses.
+    ``audit`` asks for an audit row if the job ends in one of these statuses. Each outcome is only equal to itself.
     """
 
     token: Token

@@ -107,6 +107,8 @@ class Attempt:
         finally:
             if os.getpid() != process:
                 os._exit(0)  # a child that the handler forked must not speak for its parent, on the same connection
+        if result is None:
+            return
         if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
             if inspect.iscoroutine(result):
                 result.close()

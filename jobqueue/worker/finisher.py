@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from jobqueue.failure import FALLBACK, failure_summary
-from jobqueue.repository import Outcome
+from jobqueue.repository import Ended, Outcome
 from jobqueue.repository.attempts import already_ended, finish, still_held
 from jobqueue.worker.service import DATABASE_TROUBLE, Outage, Service
 
@@ -112,8 +112,8 @@ class Finisher(Service):
         try:
             with Session(self._engine) as session, session.begin():
                 # Not waiting for locks: one row that somebody holds must not hold up the outcomes of all others
-                written = {ended.id for ended in finish(session, batch, skip_locked=True)}
-                missing = [outcome for outcome in batch if outcome.token.id not in written]
+                ended = finish(session, batch, skip_locked=True)
+                missing = [] if len(ended) == len(batch) else _without(batch, ended)
                 tokens = [outcome.token for outcome in missing]
                 held = still_held(session, tokens)
                 known = already_ended(session, tokens) if unsure else set()
@@ -142,6 +142,11 @@ class Finisher(Service):
             time.sleep(min(seconds, 0.2))
         else:
             self._stopping.wait(seconds)
+
+
+def _without(batch: list[Outcome], ended: list[Ended]) -> list[Outcome]:
+    written = {attempt.id for attempt in ended}
+    return [outcome for outcome in batch if outcome.token.id not in written]
 
 
 def _is_about_the_rows(error: Exception) -> bool:
