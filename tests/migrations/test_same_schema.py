@@ -134,7 +134,7 @@ def test_the_wheel_migrates_from_an_empty_folder(
     empty_database_url: str, empty_engine: Engine, expected: Catalog, tmp_path: Path
 ) -> None:
     installed = install_wheel(tmp_path)
-    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {"jobqueue"}
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {"jobqueue", "bin"}
     empty_folder = tmp_path / "empty"
     empty_folder.mkdir()
 
