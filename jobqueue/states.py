@@ -72,8 +72,3 @@ ACTIVE: Final = frozenset({JobStatus.PENDING, JobStatus.RUNNING})
 def sources(verb: Transition) -> frozenset[JobStatus]:
     """The statuses from which ``verb`` is possible."""
     return frozenset(source for source, _ in TRANSITIONS[verb])
-
-
-def targets(verb: Transition) -> frozenset[JobStatus]:
-    """The statuses to which ``verb`` may lead."""
-    return frozenset(target for _, target in TRANSITIONS[verb])

@@ -39,13 +39,7 @@ class Configuration:
 
         :raises SettingsError: if none is named, or the URL cannot be read.
         """
-        try:
-            url = self.settings().require_database_url()
-        except SettingsError:
-            raise
-        except ValueError:
-            # SQLAlchemy takes a part of an unescaped password for the port, and repeats it
-            raise SettingsError(_UNREADABLE) from None
+        url = self.settings().require_database_url()
         if "@" in (url.host or ""):
             # An unescaped @ in the password: its second half is taken for the host, and would be shown as such
             raise SettingsError(_UNREADABLE)
