@@ -29,13 +29,15 @@ def upgrade() -> None:
     create_job_indexes()
     create_job_worker()
     create_audit_log()
+    op.execute("COMMENT ON TABLE mdm.job IS 'jobqueue: the tables of revision jobqueue_0001'")
 
 
 def downgrade() -> None:
     op.drop_table("audit_log", schema="mdm")
     op.drop_table("job_worker", schema="mdm")
     op.drop_table("job", schema="mdm")
-    op.drop_table("tenant", schema="mdm")
+    # It may be gone: op.set_tenants_table puts the application's own in its place
+    op.execute("DROP TABLE IF EXISTS mdm.tenant")
     op.execute("DROP TYPE mdm.job_status")
     op.execute("DROP TYPE mdm.job_kind")
     # The schema stays while anything else lives in it, such as the version table, or where it is not ours

@@ -16,8 +16,10 @@ depends_on = None
 def upgrade() -> None:
     op.add_job_kind("index_sync")
     op.add_job_kind("gin_backfill")
+    op.execute("COMMENT ON TABLE mdm.job IS 'jobqueue: the tables of revision jobqueue_0002'")
 
 
 def downgrade() -> None:
     op.drop_job_kind("gin_backfill")
     op.drop_job_kind("index_sync")
+    op.execute("COMMENT ON TABLE mdm.job IS 'jobqueue: the tables of revision jobqueue_0001'")

@@ -29,7 +29,9 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_email_log_job"), "email_log", ["job_id"], schema="mdm")
     op.create_index(op.f("ix_email_log_message"), "email_log", ["message_id"], schema="mdm")
+    op.execute("COMMENT ON TABLE mdm.job IS 'jobqueue: the tables of revision jobqueue_0003'")
 
 
 def downgrade() -> None:
     op.drop_table("email_log", schema="mdm")
+    op.execute("COMMENT ON TABLE mdm.job IS 'jobqueue: the tables of revision jobqueue_0002'")

@@ -1,0 +1,1 @@
+"""The tables of the newest revision, as PostgreSQL's catalog describes them: what ``check`` compares with."""

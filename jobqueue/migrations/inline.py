@@ -1,0 +1,1 @@
+"""Way B: jobqueue's revisions, applied by a line in a revision of the application."""

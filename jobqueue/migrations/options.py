@@ -1,0 +1,1 @@
+"""``alembic_options``: what an application's Alembic environment needs of jobqueue, in one line."""

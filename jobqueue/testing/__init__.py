@@ -1,0 +1,1 @@
+"""What applications test their own jobs and handlers with."""

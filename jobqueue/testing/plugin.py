@@ -1,0 +1,1 @@
+"""The pytest plugin: loaded by pytest itself wherever jobqueue is installed."""
